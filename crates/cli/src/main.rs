@@ -1,0 +1,2 @@
+//! The shelfscan command.
+fn main() {}

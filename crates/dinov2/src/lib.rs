@@ -1,0 +1,1 @@
+//! DINOv2 in candle: crops in, unit vectors out.

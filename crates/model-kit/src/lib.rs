@@ -1,0 +1,1 @@
+//! Checkpoints with every key accounted for, pictures to tensors, fused CPU operators.

@@ -1,0 +1,1 @@
+//! The scan: frames in, tracked and identified facings out.

@@ -1,0 +1,1 @@
+//! SAM 3.1 in candle: text-prompted detection.

@@ -1,0 +1,1 @@
+//! Drawn scenes with known truth, scripted providers and conformance suites, for tests only.

@@ -1,0 +1,1 @@
+//! Frames from video files, cameras and picture folders; annotated video out.

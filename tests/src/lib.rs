@@ -1,0 +1,1 @@
+//! Home of the cross-crate tests; see `tests/`.
