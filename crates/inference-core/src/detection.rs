@@ -110,7 +110,10 @@ mod tests {
 
     #[test]
     fn a_prompt_is_trimmed_and_never_empty() {
-        assert_eq!(&*TextPrompt::new("  milk carton ").unwrap().phrase, "milk carton");
+        assert_eq!(
+            &*TextPrompt::new("  milk carton ").unwrap().phrase,
+            "milk carton"
+        );
         assert!(TextPrompt::new(" \t").is_err());
         assert!(TextPrompt::labelled("soda", "").is_err());
     }

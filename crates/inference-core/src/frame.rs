@@ -187,7 +187,11 @@ mod tests {
         assert_eq!(crop.pixel(0, 0), picture.pixel(7, 1));
         assert_eq!(crop.pixel(2, 1), picture.pixel(9, 2));
         assert!(picture.crop(&BoxXyxy::new(20.0, 0.0, 30.0, 4.0)).is_none());
-        assert!(picture.crop(&BoxXyxy::new(f32::NAN, 0.0, 3.0, 4.0)).is_none());
+        assert!(
+            picture
+                .crop(&BoxXyxy::new(f32::NAN, 0.0, 3.0, 4.0))
+                .is_none()
+        );
     }
 
     #[test]

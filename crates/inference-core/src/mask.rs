@@ -416,10 +416,7 @@ mod tests {
     fn a_full_mask_starts_with_an_empty_background_run() {
         let mask = Mask::from_fn(4, 3, |_, _| true);
         assert_eq!(mask.runs(), [0, 12]);
-        assert_eq!(
-            mask.bounding_box(),
-            Some(BoxXyxy::new(0.0, 0.0, 4.0, 3.0))
-        );
+        assert_eq!(mask.bounding_box(), Some(BoxXyxy::new(0.0, 0.0, 4.0, 3.0)));
     }
 
     #[test]

@@ -1,1 +1,7 @@
 //! Drawn scenes with known truth, scripted providers and conformance suites, for tests only.
+//!
+//! Code here panics on a broken promise, because a test is its only caller.
+#![allow(clippy::expect_used, clippy::unwrap_used)]
+
+pub mod conformance;
+pub mod scripted;
