@@ -4,4 +4,10 @@
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 
 pub mod conformance;
+pub mod metrics;
+pub mod packs;
 pub mod scripted;
+pub mod seeded;
+pub mod shared;
+pub mod shelf;
+pub mod truth;

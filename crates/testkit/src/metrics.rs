@@ -117,10 +117,12 @@ fn best_identity(together: &BTreeMap<(u64, u64), usize>) -> usize {
             .copied()
             .unwrap_or(0)
     };
-    assign(truths.len(), founds.len(), |row, column| count(row, column) as i64)
-        .into_iter()
-        .map(|(row, column)| count(row, column))
-        .sum()
+    assign(truths.len(), founds.len(), |row, column| {
+        count(row, column) as i64
+    })
+    .into_iter()
+    .map(|(row, column)| count(row, column))
+    .sum()
 }
 
 /// The one-to-one assignment of largest total weight; pairs of weight 0 are left out.
@@ -134,7 +136,11 @@ fn assign(
     }
     // The solver wants no more rows than columns.
     let turned = rows > columns;
-    let (short, long) = if turned { (columns, rows) } else { (rows, columns) };
+    let (short, long) = if turned {
+        (columns, rows)
+    } else {
+        (rows, columns)
+    };
     let at = |s: usize, l: usize| if turned { weight(l, s) } else { weight(s, l) };
     let weights = Matrix::from_fn(short, long, |(s, l)| at(s, l));
     let (_, chosen) = kuhn_munkres(&weights);

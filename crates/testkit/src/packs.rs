@@ -182,7 +182,13 @@ impl PackArt {
 /// Pictures of one `sku_seed` show the same print; `view_seed` decides light, a slight crop and
 /// turn, and sensor noise. Equal arguments give equal bytes. Sides of 0 are taken as 1.
 pub fn pack(sku_seed: u64, view_seed: u64, width_px: u32, height_px: u32) -> RgbImage {
-    pack_of(&PackArt::new(sku_seed), sku_seed, view_seed, width_px, height_px)
+    pack_of(
+        &PackArt::new(sku_seed),
+        sku_seed,
+        view_seed,
+        width_px,
+        height_px,
+    )
 }
 
 fn pack_of(art: &PackArt, sku_seed: u64, view_seed: u64, width: u32, height: u32) -> RgbImage {
@@ -273,8 +279,9 @@ mod tests {
         let right = views(1)
             .enumerate()
             .filter(|(sku, view)| {
-                let nearest = (0..first.len())
-                    .min_by(|&a, &b| distance(view, &first[a]).total_cmp(&distance(view, &first[b])));
+                let nearest = (0..first.len()).min_by(|&a, &b| {
+                    distance(view, &first[a]).total_cmp(&distance(view, &first[b]))
+                });
                 nearest == Some(*sku)
             })
             .count();

@@ -84,6 +84,9 @@ mod tests {
         let draws: Vec<f32> = (0..20_000).map(|_| stream.normal()).collect();
         let mean = draws.iter().sum::<f32>() / draws.len() as f32;
         let var = draws.iter().map(|d| (d - mean).powi(2)).sum::<f32>() / draws.len() as f32;
-        assert!(mean.abs() < 0.03 && (var - 1.0).abs() < 0.05, "{mean} {var}");
+        assert!(
+            mean.abs() < 0.03 && (var - 1.0).abs() < 0.05,
+            "{mean} {var}"
+        );
     }
 }

@@ -375,7 +375,9 @@ impl ShelfClip {
 
     /// The truth as detections, with track ids and, when asked for, masks.
     pub fn tracked_detections(&self, with_masks: bool) -> Vec<FrameDetections> {
-        let frames = (0..self.len()).map(|i| self.truth_of(i, with_masks)).collect();
+        let frames = (0..self.len())
+            .map(|i| self.truth_of(i, with_masks))
+            .collect();
         let truth = Truth { frames };
         let mut detections = truth.detections();
         for (found, exact) in detections.iter_mut().zip(&truth.frames) {
@@ -414,9 +416,10 @@ impl ShelfClip {
                 let at = (iy * wide as usize + ix) * 3;
                 let below = at + wide as usize * 3;
                 for (c, value) in out.iter_mut().enumerate() {
-                    let top = f32::from(source[at + c]) * (1.0 - rx) + f32::from(source[at + 3 + c]) * rx;
-                    let low =
-                        f32::from(source[below + c]) * (1.0 - rx) + f32::from(source[below + 3 + c]) * rx;
+                    let top =
+                        f32::from(source[at + c]) * (1.0 - rx) + f32::from(source[at + 3 + c]) * rx;
+                    let low = f32::from(source[below + c]) * (1.0 - rx)
+                        + f32::from(source[below + 3 + c]) * rx;
                     *value += top * (1.0 - ry) + low * ry;
                 }
             }
@@ -537,14 +540,29 @@ mod tests {
         let shelf = small();
         let facing = shelf.facings[2].clone();
         let (x, y) = facing.bbox.center();
-        let mut clip = ShelfClip::new(shelf.clone(), vec![Viewpoint::at(x.floor(), y.floor())], 320, 240);
+        let mut clip = ShelfClip::new(
+            shelf.clone(),
+            vec![Viewpoint::at(x.floor(), y.floor())],
+            320,
+            240,
+        );
         clip.noise_levels = 0.0;
         let frame = clip.frame(0);
         let seen = clip.truth_of(0, true);
-        let object = seen.objects.iter().find(|o| o.track_id == facing.id).unwrap();
+        let object = seen
+            .objects
+            .iter()
+            .find(|o| o.track_id == facing.id)
+            .unwrap();
         assert_eq!(object.visible_fraction, 1.0);
-        assert_eq!(frame.image.crop(&object.bbox), shelf.picture.crop(&facing.bbox));
-        assert_eq!(object.mask.as_ref().unwrap().bounding_box(), Some(object.bbox));
+        assert_eq!(
+            frame.image.crop(&object.bbox),
+            shelf.picture.crop(&facing.bbox)
+        );
+        assert_eq!(
+            object.mask.as_ref().unwrap().bounding_box(),
+            Some(object.bbox)
+        );
     }
 
     #[test]
@@ -598,7 +616,10 @@ mod tests {
         let contrast = |image: &RgbImage| -> u64 {
             let row = image.pixels().chunks_exact(3).map(|p| i64::from(p[1]));
             let values: Vec<i64> = row.collect();
-            values.windows(2).map(|p| (p[0] - p[1]).unsigned_abs()).sum()
+            values
+                .windows(2)
+                .map(|p| (p[0] - p[1]).unsigned_abs())
+                .sum()
         };
         assert!(contrast(&smeared) < contrast(&sharp));
     }

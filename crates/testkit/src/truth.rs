@@ -200,7 +200,12 @@ pub struct DetectorNoise {
 impl DetectorNoise {
     /// Adds the mistakes to one frame of `width_px` x `height_px`; masks are dropped, because they
     /// would betray the exact box. Scores: 0.5 to 1 for objects, 0.3 to 0.7 for nothing.
-    pub fn applied(&self, frame: &FrameDetections, width_px: u32, height_px: u32) -> FrameDetections {
+    pub fn applied(
+        &self,
+        frame: &FrameDetections,
+        width_px: u32,
+        height_px: u32,
+    ) -> FrameDetections {
         let mut rng = Seeded::of(&[0x6e6f_6973, self.seed, frame.frame_index]);
         let mut detections = Vec::with_capacity(frame.detections.len());
         for exact in &frame.detections {
@@ -233,10 +238,7 @@ impl DetectorNoise {
         let whole = self.false_positives_per_frame.floor();
         let extra = rng.chance(self.false_positives_per_frame - whole);
         for _ in 0..whole as u32 + u32::from(extra) {
-            let (w, h) = (
-                rng.range(0.04, 0.2) * width,
-                rng.range(0.06, 0.3) * height,
-            );
+            let (w, h) = (rng.range(0.04, 0.2) * width, rng.range(0.06, 0.3) * height);
             detections.push(Detection {
                 label: label.clone(),
                 prompt: label.clone(),
