@@ -1,0 +1,16 @@
+//! Checkpoints: safetensors and PyTorch files, read so that no tensor is lost or left over unseen.
+//!
+//! [`Checkpoint`] lists what a file holds without reading tensor data; [`WeightReader`] hands the
+//! tensors to a model by path and shape and accounts for every one of them.
+
+mod checkpoint;
+mod decode;
+mod mapped;
+mod pickle;
+mod reader;
+mod torch_file;
+mod write;
+
+pub use checkpoint::{Checkpoint, SourceDtype, TensorInfo, TensorPart};
+pub use reader::{LoadReport, TensorSpec, WeightReader};
+pub use write::SafetensorsWriter;
