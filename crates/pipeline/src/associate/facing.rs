@@ -1,0 +1,388 @@
+//! Which tracks are the same place on the shelf.
+//!
+//! A facing is a place where a product stands. A track that comes back to a place where an earlier
+//! one of the same label was, and that was never in view together with it, is the same facing. The
+//! places are compared on the shelf ([`CameraView::to_shelf`]), so that a camera that pans away and
+//! returns counts a pack once.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+};
+
+use serde::{Deserialize, Serialize};
+use shelfscan_inference_core::{BoxXyxy, TrackId};
+
+use super::{CameraView, tracker::FrameEdges};
+
+/// Names a facing within one source: the number of the first track that showed it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct FacingId(pub u64);
+
+impl fmt::Display for FacingId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// When two tracks are one facing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FacingOptions {
+    /// How far the two may lie apart, as a share of the smaller one's width or height.
+    pub max_shift: f32,
+    /// How much larger one may be than the other along a side.
+    pub max_growth: f32,
+    /// A track whose centre moves over the shelf by more than this share of its size is not a
+    /// facing that stands still, such as a bottle on a belt, and is never merged.
+    pub max_travel: f32,
+    /// Cosine of the appearances, where both are known, below which two tracks stay apart.
+    pub min_likeness: f32,
+    /// Tracks whose places are remembered, at least 2; beyond it those not seen for longest keep
+    /// their facing and are no longer compared.
+    pub max_tracks: u32,
+}
+
+impl Default for FacingOptions {
+    fn default() -> Self {
+        Self {
+            max_shift: 0.4,
+            max_growth: 1.7,
+            max_travel: 0.6,
+            min_likeness: 0.3,
+            max_tracks: 5000,
+        }
+    }
+}
+
+/// One confirmed track in one frame.
+#[derive(Clone, Debug)]
+pub struct SeenTrack {
+    /// Its id.
+    pub track: TrackId,
+    /// Its label; only tracks of one label are merged.
+    pub label: Arc<str>,
+    /// Its box, in source pixels of the frame.
+    pub bbox: BoxXyxy,
+}
+
+/// A border of a track's place, of which the frame may have shown nothing yet.
+#[derive(Clone, Copy, Debug, Default)]
+struct Side {
+    /// Sum and number of what was seen inside the frame.
+    sum: f64,
+    count: u32,
+    /// The furthest that was seen while the frame cut the track off.
+    cut: Option<f64>,
+}
+
+impl Side {
+    fn add(&mut self, value: f64, inside: bool, outward: f64) {
+        if inside {
+            self.sum += value;
+            self.count += 1;
+        } else {
+            let furthest = self.cut.map_or(value, |c| {
+                if (value - c) * outward > 0.0 {
+                    value
+                } else {
+                    c
+                }
+            });
+            self.cut = Some(furthest);
+        }
+    }
+
+    fn known(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.sum / f64::from(self.count))
+    }
+
+    fn at(&self) -> f64 {
+        self.known().or(self.cut).unwrap_or(0.0)
+    }
+}
+
+/// What is remembered of a track.
+#[derive(Clone, Debug)]
+struct Place {
+    label: Arc<str>,
+    segment: u32,
+    /// Low and high side along x and y, in shelf pixels.
+    sides: [[Side; 2]; 2],
+    /// Smallest and largest centre, while all of the track was in view.
+    centre_span: Option<[[f64; 2]; 2]>,
+    /// Frames in which it was seen, as `[first, last]` runs of observed frames.
+    runs: Vec<[u64; 2]>,
+    appearance: Option<Vec<f32>>,
+}
+
+/// Merges the tracks of one source into facings.
+///
+/// Feed every frame's confirmed tracks with the frame's [`CameraView`], call
+/// [`settle`](Self::settle) at the end (or whenever an answer is wanted), then ask
+/// [`facing_of`](Self::facing_of). Equal input gives equal facings.
+pub struct FacingMerger {
+    options: FacingOptions,
+    places: BTreeMap<TrackId, Place>,
+    /// Only tracks whose facing is not their own number.
+    merged: BTreeMap<TrackId, FacingId>,
+    observed: u64,
+}
+
+impl FacingMerger {
+    /// A merger that has seen nothing.
+    pub fn new(options: FacingOptions) -> Self {
+        Self {
+            options,
+            places: BTreeMap::new(),
+            merged: BTreeMap::new(),
+            observed: 0,
+        }
+    }
+
+    /// Takes the confirmed tracks of the next frame, whose size is `(width, height)` in source
+    /// pixels. Frames without tracks may be left out.
+    pub fn observe(&mut self, view: &CameraView, size_px: (u32, u32), seen: &[SeenTrack]) {
+        self.observed += 1;
+        for track in seen.iter().filter(|t| t.bbox.is_valid()) {
+            let place = self
+                .places
+                .entry(track.track)
+                .or_insert_with(|| Place::new(track.label.clone(), view.segment));
+            place.see(self.observed, view, size_px, &track.bbox);
+        }
+        if self.places.len() > self.options.max_tracks.max(2) as usize {
+            self.forget();
+        }
+    }
+
+    /// Tells what a track looks like, as a unit vector; a later call replaces it. Vectors of
+    /// different lengths are not compared.
+    pub fn set_appearance(&mut self, track: TrackId, vector: &[f32]) {
+        if let Some(place) = self.places.get_mut(&track) {
+            place.appearance = Some(vector.to_vec());
+        }
+    }
+
+    /// Merges what belongs together, best agreement first.
+    pub fn settle(&mut self) {
+        let tracks: Vec<(TrackId, &Place)> = self.places.iter().map(|(&t, p)| (t, p)).collect();
+        let mut by_x: Vec<usize> = (0..tracks.len()).collect();
+        by_x.sort_by(|&i, &j| {
+            let left = |k: usize| tracks[k].1.sides[0][0].at();
+            left(i).total_cmp(&left(j)).then(i.cmp(&j))
+        });
+        let mut pairs: Vec<(f64, usize, usize)> = Vec::new();
+        for (at, &i) in by_x.iter().enumerate() {
+            let right = tracks[i].1.sides[0][1].at();
+            for &j in &by_x[at + 1..] {
+                if tracks[j].1.sides[0][0].at() > right {
+                    break;
+                }
+                if let Some(distance) = self.distance(tracks[i].1, tracks[j].1) {
+                    pairs.push((distance, i.min(j), i.max(j)));
+                }
+            }
+        }
+        pairs.sort_by(|a, b| a.0.total_cmp(&b.0).then((a.1, a.2).cmp(&(b.1, b.2))));
+        let mut group_of: Vec<usize> = (0..tracks.len()).collect();
+        let mut members: Vec<Vec<usize>> = (0..tracks.len()).map(|i| vec![i]).collect();
+        for (_, i, j) in pairs {
+            let (a, b) = (group_of[i].min(group_of[j]), group_of[i].max(group_of[j]));
+            let apart = members[a].iter().all(|&p| {
+                let of_b = members[b].iter();
+                of_b.copied().all(|q| !tracks[p].1.met(tracks[q].1))
+            });
+            if a == b || !apart {
+                continue;
+            }
+            let moved = std::mem::take(&mut members[b]);
+            for &k in &moved {
+                group_of[k] = a;
+            }
+            members[a].extend(moved);
+        }
+        let mut settled = Vec::new();
+        for (k, (track, _)) in tracks.iter().enumerate() {
+            // Groups are named by their smallest index, and tracks are in order of their ids.
+            let first = tracks[group_of[k]].0;
+            settled.push((*track, self.root(first)));
+        }
+        for (track, facing) in settled {
+            if facing.0 == track.0 {
+                self.merged.remove(&track);
+            } else {
+                self.merged.insert(track, facing);
+            }
+        }
+    }
+
+    /// The facing of a track, by the last [`settle`](Self::settle). A track that was not merged,
+    /// or never observed, is a facing of its own.
+    pub fn facing_of(&self, track: TrackId) -> FacingId {
+        self.merged
+            .get(&track)
+            .copied()
+            .unwrap_or(FacingId(track.0))
+    }
+
+    /// The facings of the remembered tracks, by the last [`settle`](Self::settle), in order.
+    pub fn facings(&self) -> BTreeSet<FacingId> {
+        self.places.keys().map(|&t| self.facing_of(t)).collect()
+    }
+
+    /// Number of tracks whose places are remembered.
+    pub fn remembered(&self) -> usize {
+        self.places.len()
+    }
+
+    /// A forgotten track's facing outlives it, so that later ones of its group keep the name.
+    fn root(&self, track: TrackId) -> FacingId {
+        match self.merged.get(&track) {
+            Some(facing) if !self.places.contains_key(&TrackId(facing.0)) => *facing,
+            _ => FacingId(track.0),
+        }
+    }
+
+    /// Settles, then forgets the quarter that was not seen for longest.
+    fn forget(&mut self) {
+        self.settle();
+        let mut last_seen: Vec<(u64, TrackId)> = self
+            .places
+            .iter()
+            .map(|(&track, place)| (place.runs.last().map_or(0, |run| run[1]), track))
+            .collect();
+        last_seen.sort_unstable();
+        let count = last_seen.len().div_ceil(4);
+        for (_, track) in last_seen.into_iter().take(count) {
+            self.places.remove(&track);
+        }
+    }
+
+    /// How far two places lie apart, 0 for equal ones; `None` when they cannot be one facing.
+    fn distance(&self, a: &Place, b: &Place) -> Option<f64> {
+        if a.label != b.label || a.segment != b.segment || a.met(b) {
+            return None;
+        }
+        if self.travels(a) || self.travels(b) {
+            return None;
+        }
+        let unlike = match (&a.appearance, &b.appearance) {
+            (Some(p), Some(q)) if p.len() == q.len() => {
+                let likeness: f32 = p.iter().zip(q).map(|(x, y)| x * y).sum();
+                if likeness < self.options.min_likeness {
+                    return None;
+                }
+                f64::from(1.0 - likeness) * 0.1
+            }
+            _ => 0.0,
+        };
+        let mut total = unlike;
+        for (p, q) in a.sides.iter().zip(&b.sides) {
+            total += self.axis_distance(p, q)?;
+        }
+        Some(total)
+    }
+
+    /// The same along one axis, as a share of the smaller extent.
+    fn axis_distance(&self, a: &[Side; 2], b: &[Side; 2]) -> Option<f64> {
+        let extent = |s: &[Side; 2]| (s[1].at() - s[0].at()).max(1.0);
+        let (smaller, larger) = (extent(a).min(extent(b)), extent(a).max(extent(b)));
+        let whole = |s: &[Side; 2]| s[0].known().zip(s[1].known());
+        let max_shift = f64::from(self.options.max_shift);
+        let near = |shift: f64, scale: f64| {
+            let share = shift.abs() / scale;
+            (share <= max_shift).then_some(share)
+        };
+        if let (Some((a0, a1)), Some((b0, b1))) = (whole(a), whole(b)) {
+            if larger > smaller * f64::from(self.options.max_growth) {
+                return None;
+            }
+            return near(f64::midpoint(a0, a1) - f64::midpoint(b0, b1), smaller);
+        }
+        // A cut track has one good side; the other shows only how far it reaches at least.
+        for (p, q) in a.iter().zip(b) {
+            if let (Some(p), Some(q)) = (p.known(), q.known()) {
+                return near(p - q, larger);
+            }
+        }
+        let common = a[1].at().min(b[1].at()) - a[0].at().max(b[0].at());
+        let missing = 1.0 - common / smaller;
+        (missing <= max_shift).then_some(missing.max(0.0))
+    }
+
+    fn travels(&self, place: &Place) -> bool {
+        let Some(span) = &place.centre_span else {
+            return false;
+        };
+        span.iter().zip(&place.sides).any(|(range, sides)| {
+            let extent = (sides[1].at() - sides[0].at()).max(1.0);
+            range[1] - range[0] > f64::from(self.options.max_travel) * extent
+        })
+    }
+}
+
+impl Place {
+    fn new(label: Arc<str>, segment: u32) -> Self {
+        Self {
+            label,
+            segment,
+            sides: [[Side::default(); 2]; 2],
+            centre_span: None,
+            runs: Vec::new(),
+            appearance: None,
+        }
+    }
+
+    fn see(&mut self, observed: u64, view: &CameraView, size_px: (u32, u32), bbox: &BoxXyxy) {
+        match self.runs.last_mut() {
+            Some(run) if run[1] + 1 >= observed => run[1] = observed,
+            _ => self.runs.push([observed, observed]),
+        }
+        if !view.located {
+            return;
+        }
+        if view.segment != self.segment {
+            // The track lived through a cut: only the place it has now can be met again.
+            self.segment = view.segment;
+            self.sides = [[Side::default(); 2]; 2];
+            self.centre_span = None;
+        }
+        let shelf = view.to_shelf.apply_box(bbox);
+        let [left, top, right, bottom] = FrameEdges::of(size_px).cut(bbox);
+        let inside = [[!left, !right], [!top, !bottom]];
+        let values = [[shelf.x0, shelf.x1], [shelf.y0, shelf.y1]];
+        for axis in 0..2 {
+            for (end, outward) in [(0, -1.0), (1, 1.0)] {
+                let value = f64::from(values[axis][end]);
+                self.sides[axis][end].add(value, inside[axis][end], outward);
+            }
+        }
+        if inside.iter().flatten().all(|&i| i) {
+            let (x, y) = shelf.center();
+            let centre = [f64::from(x), f64::from(y)];
+            let span = self.centre_span.get_or_insert(centre.map(|c| [c, c]));
+            for (range, c) in span.iter_mut().zip(centre) {
+                *range = [range[0].min(c), range[1].max(c)];
+            }
+        }
+    }
+
+    /// True when both were seen in one frame.
+    fn met(&self, other: &Self) -> bool {
+        let (mut i, mut j) = (0, 0);
+        while let (Some(a), Some(b)) = (self.runs.get(i), other.runs.get(j)) {
+            if a[0].max(b[0]) <= a[1].min(b[1]) {
+                return true;
+            }
+            if a[1] < b[1] {
+                i += 1;
+            } else {
+                j += 1;
+            }
+        }
+        false
+    }
+}
