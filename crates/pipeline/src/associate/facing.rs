@@ -78,29 +78,56 @@ struct Side {
     cut: Option<f64>,
 }
 
+/// The place of a track along one axis, in shelf pixels: its low and its high side.
+#[derive(Clone, Copy, Debug, Default)]
+struct Extent([Side; 2]);
+
+/// How much further out than a side's mean a cut-off view may reach, as a share of the extent,
+/// before the few views that seemed whole are not believed.
+const CUT_SLACK: f64 = 0.15;
+
 impl Side {
     fn add(&mut self, value: f64, inside: bool, outward: f64) {
         if inside {
             self.sum += value;
             self.count += 1;
         } else {
-            let furthest = self.cut.map_or(value, |c| {
-                if (value - c) * outward > 0.0 {
-                    value
-                } else {
-                    c
-                }
-            });
-            self.cut = Some(furthest);
+            let furthest = self.cut.unwrap_or(value) * outward;
+            self.cut = Some(furthest.max(value * outward) * outward);
         }
     }
 
-    fn known(&self) -> Option<f64> {
+    fn mean(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum / f64::from(self.count))
     }
 
-    fn at(&self) -> f64 {
-        self.known().or(self.cut).unwrap_or(0.0)
+    /// The furthest that was seen in any way.
+    fn reach(&self, outward: f64) -> f64 {
+        match (self.mean(), self.cut) {
+            (Some(mean), Some(cut)) => (mean * outward).max(cut * outward) * outward,
+            (mean, cut) => mean.or(cut).unwrap_or(0.0),
+        }
+    }
+}
+
+impl Extent {
+    fn reach(&self) -> [f64; 2] {
+        [self.0[0].reach(-1.0), self.0[1].reach(1.0)]
+    }
+
+    fn length(&self) -> f64 {
+        let [low, high] = self.reach();
+        (high - low).max(1.0)
+    }
+
+    /// The sides that were seen inside the frame; `None` for those the frame always cut.
+    fn known(&self) -> [Option<f64>; 2] {
+        let slack = CUT_SLACK * self.length();
+        [(0, -1.0), (1, 1.0)].map(|(end, outward)| {
+            let side = &self.0[end];
+            side.mean()
+                .filter(|mean| (side.reach(outward) - mean) * outward <= slack)
+        })
     }
 }
 
@@ -109,8 +136,8 @@ impl Side {
 struct Place {
     label: Arc<str>,
     segment: u32,
-    /// Low and high side along x and y, in shelf pixels.
-    sides: [[Side; 2]; 2],
+    /// Along x and along y.
+    extents: [Extent; 2],
     /// Smallest and largest centre, while all of the track was in view.
     centre_span: Option<[[f64; 2]; 2]>,
     /// Frames in which it was seen, as `[first, last]` runs of observed frames.
@@ -171,14 +198,14 @@ impl FacingMerger {
         let tracks: Vec<(TrackId, &Place)> = self.places.iter().map(|(&t, p)| (t, p)).collect();
         let mut by_x: Vec<usize> = (0..tracks.len()).collect();
         by_x.sort_by(|&i, &j| {
-            let left = |k: usize| tracks[k].1.sides[0][0].at();
+            let left = |k: usize| tracks[k].1.extents[0].reach()[0];
             left(i).total_cmp(&left(j)).then(i.cmp(&j))
         });
         let mut pairs: Vec<(f64, usize, usize)> = Vec::new();
         for (at, &i) in by_x.iter().enumerate() {
-            let right = tracks[i].1.sides[0][1].at();
+            let right = tracks[i].1.extents[0].reach()[1];
             for &j in &by_x[at + 1..] {
-                if tracks[j].1.sides[0][0].at() > right {
+                if tracks[j].1.extents[0].reach()[0] > right {
                     break;
                 }
                 if let Some(distance) = self.distance(tracks[i].1, tracks[j].1) {
@@ -280,46 +307,43 @@ impl FacingMerger {
             _ => 0.0,
         };
         let mut total = unlike;
-        for (p, q) in a.sides.iter().zip(&b.sides) {
+        for (p, q) in a.extents.iter().zip(&b.extents) {
             total += self.axis_distance(p, q)?;
         }
         Some(total)
     }
 
     /// The same along one axis, as a share of the smaller extent.
-    fn axis_distance(&self, a: &[Side; 2], b: &[Side; 2]) -> Option<f64> {
-        let extent = |s: &[Side; 2]| (s[1].at() - s[0].at()).max(1.0);
-        let (smaller, larger) = (extent(a).min(extent(b)), extent(a).max(extent(b)));
-        let whole = |s: &[Side; 2]| s[0].known().zip(s[1].known());
+    fn axis_distance(&self, a: &Extent, b: &Extent) -> Option<f64> {
+        let (smaller, larger) = (a.length().min(b.length()), a.length().max(b.length()));
         let max_shift = f64::from(self.options.max_shift);
         let near = |shift: f64, scale: f64| {
             let share = shift.abs() / scale;
             (share <= max_shift).then_some(share)
         };
-        if let (Some((a0, a1)), Some((b0, b1))) = (whole(a), whole(b)) {
-            if larger > smaller * f64::from(self.options.max_growth) {
-                return None;
+        match (a.known(), b.known()) {
+            ([Some(a0), Some(a1)], [Some(b0), Some(b1)]) => {
+                if larger > smaller * f64::from(self.options.max_growth) {
+                    return None;
+                }
+                near(f64::midpoint(a0, a1) - f64::midpoint(b0, b1), smaller)
             }
-            return near(f64::midpoint(a0, a1) - f64::midpoint(b0, b1), smaller);
-        }
-        // A cut track has one good side; the other shows only how far it reaches at least.
-        for (p, q) in a.iter().zip(b) {
-            if let (Some(p), Some(q)) = (p.known(), q.known()) {
-                return near(p - q, larger);
+            // A cut track has one good side; the other shows only how far it reaches at least.
+            ([Some(p), _], [Some(q), _]) | ([_, Some(p)], [_, Some(q)]) => near(p - q, larger),
+            _ => {
+                let ([a0, a1], [b0, b1]) = (a.reach(), b.reach());
+                let missing = 1.0 - (a1.min(b1) - a0.max(b0)) / smaller;
+                (missing <= max_shift).then_some(missing.max(0.0))
             }
         }
-        let common = a[1].at().min(b[1].at()) - a[0].at().max(b[0].at());
-        let missing = 1.0 - common / smaller;
-        (missing <= max_shift).then_some(missing.max(0.0))
     }
 
     fn travels(&self, place: &Place) -> bool {
         let Some(span) = &place.centre_span else {
             return false;
         };
-        span.iter().zip(&place.sides).any(|(range, sides)| {
-            let extent = (sides[1].at() - sides[0].at()).max(1.0);
-            range[1] - range[0] > f64::from(self.options.max_travel) * extent
+        span.iter().zip(&place.extents).any(|(range, extent)| {
+            range[1] - range[0] > f64::from(self.options.max_travel) * extent.length()
         })
     }
 }
@@ -329,7 +353,7 @@ impl Place {
         Self {
             label,
             segment,
-            sides: [[Side::default(); 2]; 2],
+            extents: [Extent::default(); 2],
             centre_span: None,
             runs: Vec::new(),
             appearance: None,
@@ -347,7 +371,7 @@ impl Place {
         if view.segment != self.segment {
             // The track lived through a cut: only the place it has now can be met again.
             self.segment = view.segment;
-            self.sides = [[Side::default(); 2]; 2];
+            self.extents = [Extent::default(); 2];
             self.centre_span = None;
         }
         let shelf = view.to_shelf.apply_box(bbox);
@@ -357,7 +381,7 @@ impl Place {
         for axis in 0..2 {
             for (end, outward) in [(0, -1.0), (1, 1.0)] {
                 let value = f64::from(values[axis][end]);
-                self.sides[axis][end].add(value, inside[axis][end], outward);
+                self.extents[axis].0[end].add(value, inside[axis][end], outward);
             }
         }
         if inside.iter().flatten().all(|&i| i) {
