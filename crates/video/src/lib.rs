@@ -1,5 +1,8 @@
 //! Frames from video files, cameras and picture folders; annotated video out.
 
+mod animation;
+mod avi;
+mod camera;
 mod error;
 mod ffmpeg;
 mod info;
@@ -11,9 +14,12 @@ mod picture;
 mod pictures;
 mod reader;
 mod select;
+mod sequential;
 mod source;
 mod writer;
+mod y4m_reader;
 
+pub use camera::{list_cameras, rank_modes};
 pub use error::{Result, VideoError};
 pub use ffmpeg::{FfmpegInfo, find_ffmpeg};
 pub use info::{CameraInfo, CameraMode, ReadStatus, ReadSummary, SourceInfo};

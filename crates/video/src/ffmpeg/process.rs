@@ -141,6 +141,22 @@ struct Watched {
 }
 
 impl WatchState {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            inner: Mutex::new(Watched {
+                waiting_since: None,
+                stop: false,
+            }),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// A state that nobody watches.
+    #[cfg(test)]
+    pub(crate) fn idle() -> Arc<Self> {
+        Self::new()
+    }
+
     /// Notes that something came, from any thread.
     pub(crate) fn touch(&self) {
         if let Some(since) = &mut lock(&self.inner).waiting_since {
@@ -156,13 +172,7 @@ impl WatchState {
 
 impl Watchdog {
     pub(crate) fn new(guard: &Arc<Guard>, limit: Duration) -> std::io::Result<Self> {
-        let state = Arc::new(WatchState {
-            inner: Mutex::new(Watched {
-                waiting_since: None,
-                stop: false,
-            }),
-            changed: Condvar::new(),
-        });
+        let state = WatchState::new();
         let (watched, guard) = (Arc::clone(&state), Arc::downgrade(guard));
         let thread = std::thread::Builder::new()
             .name("decoder-watchdog".into())
