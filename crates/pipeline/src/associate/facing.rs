@@ -410,3 +410,154 @@ impl Place {
         false
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::associate::Similarity;
+
+    const SIZE: (u32, u32) = (640, 360);
+
+    fn view(x: f64) -> CameraView {
+        CameraView {
+            segment: 0,
+            to_shelf: Similarity::translation(x, 0.0),
+            located: true,
+        }
+    }
+
+    /// A pack 60 wide and 120 high whose left side is at `x` on the shelf, seen from `camera_x`.
+    fn seen(track: u64, x: f32, camera_x: f32) -> SeenTrack {
+        SeenTrack {
+            track: TrackId(track),
+            label: "product".into(),
+            bbox: BoxXyxy::from_xywh(x - camera_x, 100.0, 60.0, 120.0).clamped(SIZE.0, SIZE.1),
+        }
+    }
+
+    fn merger() -> FacingMerger {
+        FacingMerger::new(FacingOptions::default())
+    }
+
+    #[test]
+    fn a_place_seen_again_is_one_facing_and_a_neighbour_is_not() {
+        let mut merger = merger();
+        merger.observe(
+            &view(0.0),
+            SIZE,
+            &[seen(1, 100.0, 0.0), seen(2, 162.0, 0.0)],
+        );
+        merger.observe(&view(800.0), SIZE, &[seen(3, 900.0, 800.0)]);
+        merger.observe(
+            &view(4.0),
+            SIZE,
+            &[seen(4, 103.0, 0.0), seen(5, 160.0, 0.0)],
+        );
+        merger.settle();
+        let facings: Vec<u64> = (1..=5).map(|t| merger.facing_of(TrackId(t)).0).collect();
+        assert_eq!(facings, [1, 2, 3, 1, 2]);
+        assert_eq!(merger.facings().len(), 3);
+        assert_eq!(merger.facing_of(TrackId(77)), FacingId(77));
+    }
+
+    #[test]
+    fn tracks_in_view_together_are_never_one_facing() {
+        let mut merger = merger();
+        for _ in 0..3 {
+            merger.observe(
+                &view(0.0),
+                SIZE,
+                &[seen(1, 100.0, 0.0), seen(2, 103.0, 0.0)],
+            );
+        }
+        // A third one fits both, and may join only one of them.
+        merger.observe(&view(0.0), SIZE, &[seen(3, 101.0, 0.0)]);
+        merger.settle();
+        assert_eq!(merger.facings().len(), 2);
+        assert_ne!(merger.facing_of(TrackId(1)), merger.facing_of(TrackId(2)));
+    }
+
+    #[test]
+    fn labels_segments_and_unlocated_views_keep_tracks_apart() {
+        let mut merger = merger();
+        let mut tag = seen(2, 100.0, 0.0);
+        tag.label = "price tag".into();
+        let other_bay = CameraView {
+            segment: 1,
+            ..view(0.0)
+        };
+        let lost = CameraView {
+            located: false,
+            ..view(0.0)
+        };
+        merger.observe(&view(0.0), SIZE, &[seen(1, 100.0, 0.0)]);
+        merger.observe(&view(0.0), SIZE, &[tag]);
+        merger.observe(&other_bay, SIZE, &[seen(3, 100.0, 0.0)]);
+        merger.observe(&lost, SIZE, &[seen(4, 100.0, 0.0)]);
+        merger.observe(&lost, SIZE, &[seen(5, 100.0, 0.0)]);
+        merger.settle();
+        assert_eq!(merger.facings().len(), 5);
+    }
+
+    #[test]
+    fn a_pack_cut_by_the_frame_is_recognised_by_the_side_that_is_left() {
+        let mut merger = merger();
+        merger.observe(&view(0.0), SIZE, &[seen(1, 100.0, 0.0)]);
+        // Only the right third is in view, at the left edge of the frame.
+        merger.observe(&view(140.0), SIZE, &[seen(2, 100.0, 140.0)]);
+        // A sliver of its right neighbour, at the right edge, is not it.
+        merger.observe(&view(-470.0), SIZE, &[seen(3, 162.0, -470.0)]);
+        merger.settle();
+        assert_eq!(merger.facing_of(TrackId(2)), FacingId(1));
+        assert_eq!(merger.facing_of(TrackId(3)), FacingId(3));
+    }
+
+    #[test]
+    fn bottles_that_pass_one_place_on_a_belt_are_not_one_facing() {
+        let mut merger = merger();
+        for bottle in 0..3u64 {
+            for step in 0..10 {
+                let x = 100.0 + 30.0 * step as f32;
+                merger.observe(&view(0.0), SIZE, &[seen(bottle + 1, x, 0.0)]);
+            }
+        }
+        merger.settle();
+        assert_eq!(merger.facings().len(), 3);
+    }
+
+    #[test]
+    fn unlike_appearances_keep_one_place_apart_and_like_ones_join_it() {
+        let again = |second: &[f32]| {
+            let mut merger = merger();
+            merger.observe(&view(0.0), SIZE, &[seen(1, 100.0, 0.0)]);
+            merger.observe(&view(0.0), SIZE, &[]);
+            merger.observe(&view(0.0), SIZE, &[seen(2, 100.0, 0.0)]);
+            merger.set_appearance(TrackId(1), &[1.0, 0.0]);
+            merger.set_appearance(TrackId(2), second);
+            merger.settle();
+            merger.facings().len()
+        };
+        assert_eq!(again(&[0.0, 1.0]), 2);
+        assert_eq!(again(&[0.8, 0.6]), 1);
+        assert_eq!(again(&[1.0]), 1);
+    }
+
+    #[test]
+    fn places_stay_below_their_cap_and_forgotten_tracks_keep_their_facing() {
+        let mut merger = FacingMerger::new(FacingOptions {
+            max_tracks: 10,
+            ..Default::default()
+        });
+        merger.observe(&view(0.0), SIZE, &[seen(1, 100.0, 0.0)]);
+        merger.observe(&view(0.0), SIZE, &[]);
+        merger.observe(&view(0.0), SIZE, &[seen(2, 100.0, 0.0)]);
+        for track in 3..100u64 {
+            let x = 200.0 * track as f32;
+            merger.observe(&view(f64::from(x)), SIZE, &[seen(track, x + 100.0, x)]);
+            assert!(merger.remembered() <= 10);
+        }
+        merger.settle();
+        assert_eq!(merger.facing_of(TrackId(2)), FacingId(1));
+        assert_eq!(merger.facing_of(TrackId(50)), FacingId(50));
+    }
+}

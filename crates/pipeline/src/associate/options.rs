@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::CameraOptions;
+use super::{CameraOptions, FacingOptions};
 use crate::{PipelineError, Result};
 
 /// How detections become tracks. Times are in processed frames, scores and overlaps 0 to 1.
@@ -34,6 +34,8 @@ pub struct AssociateOptions {
     pub motion_compensation: bool,
     /// Limits of the camera tracker.
     pub camera: CameraOptions,
+    /// When tracks are one facing.
+    pub facings: FacingOptions,
 }
 
 impl Default for AssociateOptions {
@@ -50,6 +52,7 @@ impl Default for AssociateOptions {
             max_live_tracks: 1000,
             motion_compensation: true,
             camera: CameraOptions::default(),
+            facings: FacingOptions::default(),
         }
     }
 }
@@ -66,6 +69,8 @@ impl AssociateOptions {
             ("match_iou", self.match_iou),
             ("low_match_iou", self.low_match_iou),
             ("duplicate_iou", self.duplicate_iou),
+            ("facings.max_shift", self.facings.max_shift),
+            ("facings.min_likeness", self.facings.min_likeness),
         ];
         for (name, value) in shares {
             if !(0.0..=1.0).contains(&value) {
@@ -82,6 +87,16 @@ impl AssociateOptions {
         for (name, value) in counts {
             if value == 0 {
                 return Err(PipelineError::Usage(format!("{name} is 0; give 1 or more")));
+            }
+        }
+        for (name, value, least) in [
+            ("facings.max_growth", self.facings.max_growth, 1.0),
+            ("facings.max_travel", self.facings.max_travel, 0.0),
+        ] {
+            if value.is_nan() || value < least {
+                return Err(PipelineError::Usage(format!(
+                    "{name} is {value}; give a number of {least} or more"
+                )));
             }
         }
         if self.new_track_score <= self.high_score {
@@ -107,6 +122,9 @@ mod tests {
             ..Default::default()
         };
         assert!(message(nan).starts_with("match_iou is NaN"));
+        let mut shrunk = AssociateOptions::default();
+        shrunk.facings.max_growth = 0.5;
+        assert!(message(shrunk).contains("facings.max_growth is 0.5"));
         let never = AssociateOptions {
             confirm_hits: 0,
             ..Default::default()

@@ -408,3 +408,276 @@ fn to_cmc(map: &Similarity) -> CameraMotion {
     let (a, b) = (map.a as f32, map.b as f32);
     CameraMotion::new(a, -b, map.tx as f32, b, a, map.ty as f32)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use shelfscan_inference_core::{FrameTime, RgbImage, SourceId};
+    use shelfscan_testkit::seeded::Seeded;
+
+    use super::*;
+
+    fn frame(index: u64) -> VideoFrame {
+        VideoFrame {
+            image: RgbImage::new(640, 360, vec![0; 640 * 360 * 3]).unwrap(),
+            index,
+            time: FrameTime::exact(index as f64 / 30.0),
+            source: SourceId::new("squares"),
+        }
+    }
+
+    fn square(label: &str, x: f32, y: f32) -> Detection {
+        Detection {
+            label: label.into(),
+            prompt: label.into(),
+            score: 0.9,
+            bbox: BoxXyxy::from_xywh(x, y, 40.0, 40.0),
+            mask: None,
+            track_id: None,
+        }
+    }
+
+    fn associator() -> Associator {
+        Associator::new(AssociateOptions::default()).unwrap()
+    }
+
+    /// Ids per frame, `None` included.
+    fn follow(tracks: &mut Associator, clip: &[Vec<Detection>]) -> Vec<Vec<Option<TrackId>>> {
+        let frames = clip.iter().enumerate();
+        frames
+            .map(|(index, detections)| tracks.step(&frame(index as u64), detections))
+            .collect()
+    }
+
+    #[test]
+    fn each_source_starts_at_id_one_and_confirms_after_three_hits() {
+        let clip = vec![vec![square("product", 100.0, 100.0)]; 6];
+        for _ in 0..2 {
+            let ids = follow(&mut associator(), &clip);
+            let flat: Vec<_> = ids.iter().map(|row| row[0].map(|id| id.0)).collect();
+            assert_eq!(flat, [None, None, Some(1), Some(1), Some(1), Some(1)]);
+        }
+    }
+
+    #[test]
+    fn a_confirmation_hands_over_the_frames_before_it() {
+        let mut tracks = associator();
+        let clip = vec![vec![square("product", 100.0, 100.0)]; 3];
+        follow(&mut tracks, &clip);
+        let [TrackEvent::Confirmed { track, earlier, .. }] = tracks.events() else {
+            panic!("{:?}", tracks.events());
+        };
+        assert_eq!(*track, TrackId(1));
+        let frames: Vec<u64> = earlier.iter().map(|hit| hit.frame_index).collect();
+        assert_eq!(frames, [0, 1]);
+    }
+
+    #[test]
+    fn a_box_seen_once_never_gets_an_id() {
+        let mut clip = vec![vec![]; 60];
+        for (index, row) in clip.iter_mut().enumerate().step_by(12) {
+            row.push(square("product", 100.0, 100.0));
+            assert!(index % 12 == 0);
+        }
+        let ids = follow(&mut associator(), &clip);
+        assert!(ids.iter().flatten().all(Option::is_none));
+    }
+
+    #[test]
+    fn two_squares_that_cross_keep_their_ids_and_no_two_tracks_share_a_place() {
+        let clip: Vec<_> = (0..80)
+            .map(|i| {
+                let x = 5.0 * i as f32;
+                vec![
+                    square("product", 60.0 + x, 150.0),
+                    square("product", 460.0 - x, 154.0),
+                ]
+            })
+            .collect();
+        let ids = follow(&mut associator(), &clip);
+        assert_eq!(ids[2], [Some(TrackId(1)), Some(TrackId(2))]);
+        assert_eq!(ids[79], ids[2]);
+        for (row, detections) in ids.iter().zip(&clip) {
+            if row[0].is_some() && row[1].is_some() {
+                assert!(detections[0].bbox.iou(&detections[1].bbox) <= 0.8);
+                assert_ne!(row[0], row[1]);
+            }
+        }
+    }
+
+    #[test]
+    fn tracks_survive_gaps_up_to_the_limit_and_ids_are_never_used_again() {
+        let present = |frames: usize| vec![vec![square("product", 100.0, 100.0)]; frames];
+        let mut clip = present(4);
+        clip.extend(vec![vec![]; 30]);
+        clip.extend(present(4));
+        clip.extend(vec![vec![]; 31]);
+        clip.extend(present(4));
+        let mut tracks = associator();
+        let mut ended = Vec::new();
+        let mut ids = Vec::new();
+        for (index, detections) in clip.iter().enumerate() {
+            ids.push(
+                tracks
+                    .step(&frame(index as u64), detections)
+                    .pop()
+                    .flatten(),
+            );
+            for event in tracks.events() {
+                if let TrackEvent::Ended {
+                    track,
+                    last_frame_index,
+                    ..
+                } = event
+                {
+                    ended.push((track.0, *last_frame_index));
+                }
+            }
+        }
+        assert_eq!(ids[34], Some(TrackId(1)));
+        assert_eq!(ids[72], Some(TrackId(2)));
+        assert_eq!(ended, [(1, 37)]);
+        let [TrackEvent::Ended { track, .. }] = tracks.finish()[..] else {
+            panic!("one track was alive");
+        };
+        assert_eq!(track, TrackId(2));
+    }
+
+    #[test]
+    fn empty_frames_at_the_start_in_the_middle_and_at_the_end_change_no_id() {
+        assert!(
+            follow(&mut associator(), &vec![vec![]; 50])
+                .iter()
+                .all(Vec::is_empty)
+        );
+        let mut clip = vec![vec![square("product", 100.0, 100.0)]; 20];
+        for index in [0, 9, 10, 19] {
+            clip[index].clear();
+        }
+        let ids = follow(&mut associator(), &clip);
+        let seen: std::collections::BTreeSet<_> = ids.iter().flatten().flatten().collect();
+        assert_eq!(seen.len(), 1);
+    }
+
+    #[test]
+    fn a_detector_that_runs_on_every_fifth_frame_keeps_the_ids() {
+        let mut tracks = associator();
+        let mut ids = Vec::new();
+        for index in 0..60u64 {
+            if index % 5 == 0 {
+                let place = 100.0 + index as f32;
+                ids.extend(tracks.step(&frame(index), &[square("product", place, 100.0)]));
+            } else {
+                tracks.skip(&frame(index));
+            }
+        }
+        assert!(ids[2..].iter().all(|id| *id == Some(TrackId(1))), "{ids:?}");
+    }
+
+    #[test]
+    fn labels_never_share_a_track_even_in_one_place() {
+        let both = vec![
+            square("bottle", 100.0, 100.0),
+            square("price tag", 100.0, 100.0),
+        ];
+        let mut clip = vec![both.clone(); 5];
+        // From here on the bottle is gone and the tag remains.
+        clip.extend(vec![vec![both[1].clone()]; 5]);
+        let ids = follow(&mut associator(), &clip);
+        assert_eq!(ids[4], [Some(TrackId(1)), Some(TrackId(2))]);
+        assert_eq!(ids[9], [Some(TrackId(2))]);
+    }
+
+    #[test]
+    fn of_two_boxes_on_one_pack_the_weaker_is_left_out() {
+        let strong = square("product", 100.0, 100.0);
+        let weak = Detection {
+            score: 0.6,
+            ..square("product", 102.0, 101.0)
+        };
+        let ids = follow(&mut associator(), &vec![vec![weak, strong]; 4]);
+        assert_eq!(ids[3], [None, Some(TrackId(1))]);
+    }
+
+    #[test]
+    fn broken_boxes_and_scores_are_left_out_and_harm_nothing() {
+        let mut nan = square("product", f32::NAN, 0.0);
+        let flat = Detection {
+            bbox: BoxXyxy::new(5.0, 5.0, 5.0, 9.0),
+            ..square("product", 0.0, 0.0)
+        };
+        let unscored = Detection {
+            score: f32::NAN,
+            ..square("product", 300.0, 100.0)
+        };
+        nan.score = 1.0;
+        let row = vec![nan, flat, unscored, square("product", 100.0, 100.0)];
+        let ids = follow(&mut associator(), &vec![row; 4]);
+        assert_eq!(ids[3], [None, None, None, Some(TrackId(1))]);
+    }
+
+    #[test]
+    fn live_tracks_stay_below_their_cap_when_ten_times_as_many_come() {
+        let mut tracks = Associator::new(AssociateOptions {
+            max_live_tracks: 20,
+            ..Default::default()
+        })
+        .unwrap();
+        let mut rng = Seeded::new(4);
+        for index in 0..60 {
+            let crowd: Vec<_> = (0..200)
+                .map(|i| {
+                    let label = format!("label {}", i % 40);
+                    square(&label, rng.range(0.0, 600.0), rng.range(0.0, 320.0))
+                })
+                .collect();
+            tracks.step(&frame(index), &crowd);
+            assert!(tracks.live_tracks() <= 20, "{}", tracks.live_tracks());
+            assert!(tracks.labels.len() <= 20);
+        }
+        // And what is alive is still followed.
+        assert!(tracks.live_tracks() > 0);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        #[test]
+        fn the_order_of_the_detections_changes_no_id(seed: u64) {
+            let mut rng = Seeded::new(seed);
+            let places: Vec<(f32, f32)> = (0..12)
+                .map(|i| (40.0 + 48.0 * (i % 6) as f32, 40.0 + 90.0 * (i / 6) as f32))
+                .collect();
+            let (mut plain, mut shuffled) = (associator(), associator());
+            for index in 0..12 {
+                let mut row: Vec<Detection> = places
+                    .iter()
+                    .enumerate()
+                    .map(|(i, (x, y))| {
+                        let label = if i % 3 == 0 { "price tag" } else { "product" };
+                        let mut d = square(label, x + rng.range(-3.0, 3.0), y + index as f32);
+                        d.score = rng.range(0.3, 1.0);
+                        d
+                    })
+                    .collect();
+                let ids = plain.step(&frame(index), &row);
+                let mut expected: Vec<_> = row
+                    .iter()
+                    .zip(&ids)
+                    .map(|(d, id)| (<[f32; 4]>::from(d.bbox).map(f32::to_bits), d.label.clone(), *id))
+                    .collect();
+                for i in (1..row.len()).rev() {
+                    row.swap(i, rng.below(i as u32 + 1) as usize);
+                }
+                let ids = shuffled.step(&frame(index), &row);
+                let mut got: Vec<_> = row
+                    .iter()
+                    .zip(&ids)
+                    .map(|(d, id)| (<[f32; 4]>::from(d.bbox).map(f32::to_bits), d.label.clone(), *id))
+                    .collect();
+                expected.sort();
+                got.sort();
+                prop_assert_eq!(expected, got);
+            }
+        }
+    }
+}
