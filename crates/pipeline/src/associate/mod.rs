@@ -11,6 +11,8 @@ mod align;
 mod camera;
 mod facing;
 mod options;
+#[cfg(test)]
+mod pan_tests;
 mod pyramid;
 mod similarity;
 mod tracker;

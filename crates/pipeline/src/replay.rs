@@ -1,0 +1,354 @@
+//! A provider that answers from files of detections.
+//!
+//! Detect once where the GPU is, then track, identify and count anywhere; or guard a change of
+//! everything behind the model in CI.
+
+use std::{
+    collections::BTreeMap,
+    io::Read,
+    path::{Path, PathBuf},
+};
+
+use sha2::{Digest, Sha256};
+use shelfscan_inference_core::{
+    FrameDetections, InferenceError, InferenceProvider, Lifecycle, ModelFingerprint, ProviderInfo,
+    Result, SourceId, TextPrompt, VideoFrame,
+};
+
+use crate::{
+    FrameRecord, PipelineError,
+    records::RecordReader,
+};
+
+/// Which file answers for which source.
+#[derive(Clone, Debug)]
+pub enum ReplayFiles {
+    /// One file for the only source.
+    Single(PathBuf),
+    /// A file for each source, as an earlier scan of several sources left them.
+    PerSource(BTreeMap<SourceId, PathBuf>),
+}
+
+impl ReplayFiles {
+    fn for_source(&self, source: &SourceId) -> Option<&Path> {
+        match self {
+            Self::Single(path) => Some(path),
+            Self::PerSource(files) => files.get(source).map(PathBuf::as_path),
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Path> {
+        let files: Vec<&Path> = match self {
+            Self::Single(path) => vec![path],
+            Self::PerSource(files) => files.values().map(PathBuf::as_path).collect(),
+        };
+        files.into_iter()
+    }
+}
+
+/// A file being read, and the line that is due next.
+struct Cursor {
+    source: SourceId,
+    reader: RecordReader,
+    next: Option<FrameRecord>,
+}
+
+/// Answers with the detections of `detections.jsonl` files: the line whose `frame_index` is the
+/// frame's, or nothing when there is no such line. Files are read line by line, so memory does not
+/// grow with them; asking for an earlier frame starts the file over.
+pub struct ReplayProvider {
+    files: ReplayFiles,
+    keep_ids: bool,
+    life: Lifecycle,
+    hash: String,
+    cursor: Option<Cursor>,
+    prompts: Vec<TextPrompt>,
+}
+
+impl ReplayProvider {
+    /// A provider over `files`. With `keep_ids` the ids in the files count as the provider's own;
+    /// otherwise the scan associates detections anew. Nothing is opened before warm-up.
+    pub fn new(files: ReplayFiles, keep_ids: bool) -> Self {
+        Self {
+            files,
+            keep_ids,
+            life: Lifecycle::default(),
+            hash: String::new(),
+            cursor: None,
+            prompts: Vec::new(),
+        }
+    }
+
+    fn lookup(&mut self, frame: &VideoFrame, prompts: &[TextPrompt]) -> Result<FrameDetections> {
+        let record = self.seek(frame).map_err(as_inference_error)?;
+        let mut found = record.map_or_else(FrameDetections::default, |r| {
+            r.into_detections(self.keep_ids)
+        });
+        found.frame_index = frame.index;
+        let (w, h) = (frame.image.width(), frame.image.height());
+        found.detections.retain_mut(|d| {
+            if let Some(mask) = &d.mask
+                && (mask.width(), mask.height()) != (w, h)
+            {
+                d.mask = None;
+            }
+            d.bbox = d.bbox.clamped(w, h);
+            match prompts.iter().find(|p| p.label == d.label || p.phrase == d.prompt) {
+                Some(prompt) => {
+                    d.label = prompt.label.clone();
+                    d.prompt = prompt.phrase.clone();
+                    true
+                }
+                None => false,
+            }
+        });
+        // Stable, so detections of one score keep the order of the file; NaN goes last.
+        found.detections.sort_by(|a, b| {
+            let key = |s: f32| if s.is_nan() { f32::NEG_INFINITY } else { s };
+            key(b.score).total_cmp(&key(a.score))
+        });
+        Ok(found)
+    }
+
+    fn seek(&mut self, frame: &VideoFrame) -> std::result::Result<Option<FrameRecord>, PipelineError> {
+        let stale = self.cursor.as_ref().is_none_or(|c| c.source != frame.source);
+        if stale {
+            let path = self.files.for_source(&frame.source).ok_or_else(|| {
+                PipelineError::Usage(format!(
+                    "there is no file of detections for {}; scan it with a model first",
+                    frame.source
+                ))
+            })?;
+            self.cursor = Some(Cursor {
+                source: frame.source.clone(),
+                reader: RecordReader::open(path, true)?,
+                next: None,
+            });
+        }
+        let Some(cursor) = self.cursor.as_mut() else {
+            return Ok(None);
+        };
+        if cursor.next.as_ref().is_none_or(|r| r.frame_index > frame.index) {
+            cursor.reader.rewind()?;
+            cursor.next = cursor.reader.next_record()?;
+        }
+        while let Some(record) = &cursor.next {
+            if record.frame_index >= frame.index {
+                break;
+            }
+            match cursor.reader.next_record()? {
+                Some(next) => cursor.next = Some(next),
+                // The last line stays, so that a frame past the end does not start the file over.
+                None => return Ok(None),
+            }
+        }
+        Ok(cursor
+            .next
+            .as_ref()
+            .filter(|r| r.frame_index == frame.index)
+            .cloned())
+    }
+}
+
+fn as_inference_error(error: PipelineError) -> InferenceError {
+    match error {
+        PipelineError::Usage(text) => InferenceError::InvalidInput(text),
+        other => InferenceError::InvalidInput(other.to_string()),
+    }
+}
+
+fn hash_file(path: &Path, hasher: &mut Sha256) -> std::io::Result<()> {
+    let mut file = std::fs::File::open(path)?;
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        let n = file.read(&mut buffer)?;
+        if n == 0 {
+            return Ok(());
+        }
+        hasher.update(&buffer[..n]);
+    }
+}
+
+/// Hex of a digest.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+impl InferenceProvider for ReplayProvider {
+    fn info(&self) -> ProviderInfo {
+        let models = if self.hash.is_empty() {
+            Vec::new()
+        } else {
+            vec![ModelFingerprint {
+                model: "replayed detections".into(),
+                weights_hash: self.hash.clone(),
+                preprocessing: "none".into(),
+            }]
+        };
+        ProviderInfo {
+            name: "replay".into(),
+            device: "file".into(),
+            assigns_track_ids: self.keep_ids,
+            tracking_delay_frames: 0,
+            models,
+        }
+    }
+
+    fn warmup(&mut self) -> Result<()> {
+        if !self.life.begin_warmup()? {
+            return Ok(());
+        }
+        let mut hasher = Sha256::new();
+        for path in self.files.all() {
+            hash_file(path, &mut hasher).map_err(|e| InferenceError::Weights {
+                path: path.to_owned(),
+                reason: format!("the file of detections does not open ({e})"),
+                remedy: "give a detections.jsonl of an earlier scan".into(),
+            })?;
+        }
+        self.hash = hex(&hasher.finalize());
+        self.life.warmed_up();
+        Ok(())
+    }
+
+    fn detect_text_prompts(
+        &mut self,
+        frame: &VideoFrame,
+        prompts: &[TextPrompt],
+    ) -> Result<FrameDetections> {
+        self.life.check_detect()?;
+        need_prompts(prompts)?;
+        let mut found = self.lookup(frame, prompts)?;
+        for detection in &mut found.detections {
+            detection.track_id = None;
+        }
+        Ok(found)
+    }
+
+    fn start_tracking(
+        &mut self,
+        frame: &VideoFrame,
+        prompts: &[TextPrompt],
+    ) -> Result<Vec<FrameDetections>> {
+        self.life.check_start()?;
+        need_prompts(prompts)?;
+        self.prompts = prompts.to_vec();
+        self.life.started();
+        self.track_next(frame)
+    }
+
+    fn track_next(&mut self, frame: &VideoFrame) -> Result<Vec<FrameDetections>> {
+        self.life.check_track("track_next")?;
+        let prompts = std::mem::take(&mut self.prompts);
+        let found = self.lookup(frame, &prompts);
+        self.prompts = prompts;
+        Ok(vec![found?])
+    }
+
+    fn finish_tracking(&mut self) -> Result<Vec<FrameDetections>> {
+        self.life.check_track("finish_tracking")?;
+        self.life.stopped();
+        Ok(Vec::new())
+    }
+
+    fn shutdown(&mut self) -> Result<()> {
+        self.life.shut_down();
+        self.cursor = None;
+        Ok(())
+    }
+}
+
+fn need_prompts(prompts: &[TextPrompt]) -> Result<()> {
+    if prompts.is_empty() {
+        return Err(InferenceError::InvalidInput(
+            "pass at least one prompt, such as \"product\"".into(),
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use shelfscan_inference_core::{FrameTime, RgbImage};
+    use shelfscan_testkit::{conformance::check_provider, scripted::detection};
+
+    use super::*;
+
+    fn frame(index: u64) -> VideoFrame {
+        VideoFrame {
+            image: RgbImage::new(64, 48, vec![0; 64 * 48 * 3]).unwrap(),
+            index,
+            time: FrameTime::exact(index as f64),
+            source: SourceId::new("clip"),
+        }
+    }
+
+    /// Lines for frames 0, 2, 4, ... of `n`, each with two objects and an id.
+    fn file(n: u64) -> tempfile::NamedTempFile {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        for i in (0..n).step_by(2) {
+            let x = i as f32;
+            let line = FrameDetections {
+                frame_index: i,
+                detections: vec![
+                    detection("can", 0.3, [x, 0.0, x + 5.0, 9.0], Some(2)),
+                    detection("product", 0.9, [x, 0.0, x + 5.0, 9.0], Some(1)),
+                ],
+                notices: vec![],
+            };
+            writeln!(file, "{}", serde_json::to_string(&line).unwrap()).unwrap();
+        }
+        file.flush().unwrap();
+        file
+    }
+
+    fn prompts(words: &[&str]) -> Vec<TextPrompt> {
+        words.iter().map(|w| TextPrompt::new(w).unwrap()).collect()
+    }
+
+    #[test]
+    fn it_keeps_the_contract_with_and_without_the_ids_of_the_file() {
+        let file = file(8);
+        for keep_ids in [false, true] {
+            let files = ReplayFiles::Single(file.path().to_owned());
+            check_provider(
+                || Box::new(ReplayProvider::new(files.clone(), keep_ids)),
+                &[0, 1, 2, 4, 6, 9].map(frame),
+                &prompts(&["product", "can"]),
+            );
+        }
+    }
+
+    #[test]
+    fn a_frame_without_a_line_has_no_detections_and_other_prompts_are_left_out() {
+        let file = file(6);
+        let mut provider =
+            ReplayProvider::new(ReplayFiles::Single(file.path().to_owned()), false);
+        provider.warmup().unwrap();
+        let mut count = |index, words: &[&str]| {
+            provider
+                .detect_text_prompts(&frame(index), &prompts(words))
+                .unwrap()
+                .detections
+                .len()
+        };
+        assert_eq!(count(0, &["product"]), 1);
+        assert_eq!(count(1, &["product"]), 0);
+        assert_eq!(count(4, &["product", "can"]), 2);
+        assert_eq!(count(100, &["product"]), 0);
+        assert_eq!(count(2, &["bottle"]), 0);
+    }
+
+    #[test]
+    fn a_missing_file_is_named_with_what_to_give() {
+        let mut provider = ReplayProvider::new(ReplayFiles::Single("no/such.jsonl".into()), false);
+        let text = provider.warmup().unwrap_err().to_string();
+        assert!(text.contains("detections.jsonl") && text.ends_with("no/such.jsonl"), "{text}");
+    }
+}

@@ -1,0 +1,664 @@
+//! The scan: sources in, results out.
+//!
+//! A decoder thread reads ahead, the provider runs on the caller's thread, and everything behind
+//! it (ids, books, journal) on a third, joined by bounded channels. Identities come from workers of
+//! their own.
+
+use std::{
+    any::Any,
+    collections::BTreeMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use shelfscan_inference_core::{InferenceProvider, Notice, SourceId, VideoFrame};
+use shelfscan_video::{FrameReader, ReadOptions, ReadStatus, ReadSummary, SourceInfo};
+
+use crate::{
+    Annotate, CancelHandle, Existing, Facing, FrameCounts, PipelineError, Progress, Result,
+    RunFile, RunStatus, ScanObserver, ScanPlan, ScanReport, Silent, SourcePlan, SourceReport,
+    Timings, TrackSummary,
+    annotate::{self, LiveAnnotator},
+    count_facings,
+    detect::{DetectStage, Detected},
+    identity::Identify,
+    journal::{EarlierFrames, Journal, Opened, Work},
+    output::write_results,
+    queue::{FrameQueue, WhenFull},
+    report::{RUN_SCHEMA, StageTime},
+    track::TrackStage,
+};
+
+/// Frames the decoder may be ahead of the provider, and the provider ahead of the books. A 4K frame
+/// is 25 MB, so few are enough and many would hurt.
+const QUEUE_FRAMES: usize = 4;
+
+/// Scans the sources of a plan with one provider.
+///
+/// ```no_run
+/// use shelfscan_pipeline::{ReplayFiles, ReplayProvider, ScanOptions, ScanPlan, Scanner};
+/// use shelfscan_video::Source;
+///
+/// let sources = vec![Source::parse("aisle 7.mp4")?];
+/// let plan = ScanPlan::new(ScanOptions::default(), sources, Some("out".as_ref()), None)?;
+/// let provider = ReplayProvider::new(ReplayFiles::Single("detections.jsonl".into()), false);
+/// let report = Scanner::new(plan, Box::new(provider)).run()?;
+/// println!("{} facings", report.sources[0].run.facings);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Scanner {
+    plan: ScanPlan,
+    provider: Box<dyn InferenceProvider>,
+    identify: Option<Arc<dyn Identify>>,
+    observer: Arc<dyn ScanObserver>,
+    existing: Existing,
+    cancel: CancelHandle,
+}
+
+impl Scanner {
+    /// A scanner that asks for no identities and tells no one.
+    pub fn new(plan: ScanPlan, provider: Box<dyn InferenceProvider>) -> Self {
+        Self {
+            plan,
+            provider,
+            identify: None,
+            observer: Arc::new(Silent),
+            existing: Existing::Refuse,
+            cancel: CancelHandle::new(),
+        }
+    }
+
+    /// Asks `identify` what each track is; usually a loaded and warm
+    /// [`Recognizer`](shelfscan_gallery::Recognizer).
+    #[must_use]
+    pub fn with_identity(mut self, identify: Arc<dyn Identify>) -> Self {
+        self.identify = Some(identify);
+        self
+    }
+
+    /// Tells `observer` how the scan goes.
+    #[must_use]
+    pub fn with_observer(mut self, observer: Arc<dyn ScanObserver>) -> Self {
+        self.observer = observer;
+        self
+    }
+
+    /// What to do with results that are there already.
+    #[must_use]
+    pub fn with_existing(mut self, existing: Existing) -> Self {
+        self.existing = existing;
+        self
+    }
+
+    /// Stops the scan when `cancel` is used.
+    #[must_use]
+    pub fn with_cancel(mut self, cancel: CancelHandle) -> Self {
+        self.cancel = cancel;
+        self
+    }
+
+    /// What stops this scan.
+    pub fn cancel_handle(&self) -> CancelHandle {
+        self.cancel.clone()
+    }
+
+    /// Warms the provider up and scans every source.
+    ///
+    /// A source that fails is reported and the next one goes on, unless every later one would fail
+    /// the same way.
+    ///
+    /// # Errors
+    /// The provider cannot be warmed up, or the plan cannot be recorded. Failures of single sources
+    /// are in the report instead.
+    pub fn run(&mut self) -> Result<ScanReport> {
+        self.provider.warmup()?;
+        let mut report = ScanReport::default();
+        let sources = self.plan.sources.clone();
+        for source in &sources {
+            if self.cancel.is_cancelled() {
+                break;
+            }
+            let done = self.source(source)?;
+            self.observer.source_finished(&done);
+            let fatal = done.fatal;
+            report.sources.push(done);
+            if fatal {
+                break;
+            }
+        }
+        report.cancelled = self.cancel.is_cancelled();
+        Ok(report)
+    }
+
+    /// Gives the provider back, still warm.
+    pub fn into_provider(self) -> Box<dyn InferenceProvider> {
+        self.provider
+    }
+
+    fn source(&mut self, plan: &SourcePlan) -> Result<SourceReport> {
+        let start = Instant::now();
+        let head = self.head(plan)?;
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.open(plan, &head)))
+            .unwrap_or_else(|panic| Err(panicked("scan", panic.as_ref())));
+        self.cancel.set_hook(None);
+        let mut outcome = match outcome {
+            Ok(Scanned::Finished(run)) => {
+                return Ok(SourceReport {
+                    folder: plan.folder.clone(),
+                    run: *run,
+                    facings: Vec::new(),
+                    tracks: Vec::new(),
+                    fatal: false,
+                });
+            }
+            Ok(Scanned::Now(outcome)) => *outcome,
+            Err(error) => Outcome::failed(error),
+        };
+        let mut run = head;
+        run.info = outcome.info.take();
+        run.frames = std::mem::take(&mut outcome.frames);
+        run.tracks = outcome.tracks.len() as u64;
+        run.facings = outcome.facings.len() as u64;
+        run.counts = count_facings(&outcome.facings);
+        run.notices = std::mem::take(&mut outcome.notices);
+        run.timings = std::mem::take(&mut outcome.timings);
+        let mut fatal = false;
+        (run.status, run.reason) = match (&outcome.error, outcome.cancelled, &outcome.partial) {
+            (Some(error), _, _) => {
+                fatal = error.is_fatal_for_run();
+                (RunStatus::Failed, Some(explain(error)))
+            }
+            (None, true, _) => (
+                RunStatus::Interrupted,
+                Some("stopped from outside; go on with --resume".into()),
+            ),
+            (None, false, Some(reason)) => (RunStatus::Partial, Some(reason.clone())),
+            (None, false, None) => (RunStatus::Complete, None),
+        };
+        if let (Some(reason), Some((frame, secs))) = (&mut run.reason, outcome.last_frame)
+            && run.status != RunStatus::Complete
+        {
+            use std::fmt::Write;
+            let _ = write!(reason, " (last good frame {frame} at {secs:.3} s)");
+        }
+        if let Some(journal) = &outcome.journal {
+            let written = write_results(
+                journal.dir(),
+                &outcome.tracks,
+                &outcome.facings,
+                &run.counts,
+            )
+            .and_then(|()| self.annotate(plan, &run, &outcome, journal));
+            match written {
+                Ok(Some(time)) => {
+                    run.timings.stages.insert("annotate".into(), time);
+                }
+                Ok(None) => {}
+                Err(error) if run.status == RunStatus::Failed => {
+                    tracing::warn!("{}", explain(&error));
+                }
+                Err(error) => {
+                    run.status = RunStatus::Failed;
+                    run.reason = Some(explain(&error));
+                }
+            }
+            run.timings.wall_secs = start.elapsed().as_secs_f64();
+            if let Err(error) = journal.write_run(&run) {
+                run.status = RunStatus::Failed;
+                run.reason = Some(explain(&error));
+            }
+        }
+        run.timings.wall_secs = start.elapsed().as_secs_f64();
+        Ok(SourceReport {
+            folder: plan.folder.clone(),
+            run,
+            facings: outcome.facings,
+            tracks: outcome.tracks,
+            fatal,
+        })
+    }
+
+    /// The run file as it stands before the first frame.
+    fn head(&self, plan: &SourcePlan) -> Result<RunFile> {
+        Ok(RunFile {
+            schema: RUN_SCHEMA.into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            status: RunStatus::Running,
+            reason: None,
+            source: plan.source.id().as_str().to_owned(),
+            info: None,
+            plan: self.plan.recorded()?,
+            provider: self.provider.info(),
+            gallery: self.identify.as_ref().map(|i| i.fingerprint()),
+            frames: FrameCounts::default(),
+            tracks: 0,
+            facings: 0,
+            counts: Vec::new(),
+            notices: Vec::new(),
+            timings: Timings::default(),
+        })
+    }
+
+    fn open(&mut self, plan: &SourcePlan, head: &RunFile) -> Result<Scanned> {
+        let live = plan.source.is_live();
+        if live && self.existing == Existing::Resume {
+            return Err(PipelineError::Usage(format!(
+                "{} is live and cannot be resumed; its frames are gone",
+                plan.source.id()
+            )));
+        }
+        let options = &self.plan.options;
+        // A resumed run takes what was detected from the journal. That needs a provider without a
+        // memory of its own, and masks in the journal when crops are cut by them.
+        let keep_frames = !head.provider.assigns_track_ids
+            && (options.outputs.masks || self.identify.is_none());
+        let work = match &self.plan.out {
+            None => None,
+            Some(out) => {
+                let dir = out.join(&plan.folder);
+                match Journal::open(&dir, head, self.existing, keep_frames)? {
+                    Opened::Finished(run) => return Ok(Scanned::Finished(run)),
+                    Opened::Work(work) => Some(*work),
+                }
+            }
+        };
+        let (journal, earlier, known) = match work {
+            Some(Work {
+                journal,
+                earlier,
+                known,
+            }) => (Some(journal), earlier, known),
+            None => (None, EarlierFrames::none(), BTreeMap::new()),
+        };
+        let source_id = plan.source.id();
+        let mut track = TrackStage::new(
+            &source_id,
+            options,
+            head.provider.assigns_track_ids,
+            self.identify.as_ref(),
+            known,
+            journal,
+            Arc::clone(&self.observer),
+        )?;
+        let reader = match shelfscan_video::open(&plan.source, &options.read) {
+            Ok(reader) => reader,
+            Err(error) => {
+                let mut outcome = Outcome::failed(error.into());
+                outcome.journal = track.into_journal();
+                return Ok(Scanned::Now(Box::new(outcome)));
+            }
+        };
+        let info = reader.info().clone();
+        self.observer.source_started(&source_id, &info);
+        track.expect(expected_frames(&info, &options.read));
+        if live && options.outputs.annotate != Annotate::Off
+            && let Some(journal) = track.journal()
+        {
+            let annotator = LiveAnnotator::create(journal.dir(), options, &info)?;
+            track.annotate_live(annotator);
+        }
+        self.cancel.set_hook(reader.cancel_handle());
+        let stages = self.stages(&source_id, reader, track, earlier, live);
+        Ok(Scanned::Now(Box::new(stages.into_outcome(info))))
+    }
+
+    /// Runs the stages of one source to their end.
+    fn stages(
+        &mut self,
+        source: &SourceId,
+        mut reader: Box<dyn FrameReader>,
+        mut track: TrackStage,
+        earlier: EarlierFrames,
+        live: bool,
+    ) -> Stages {
+        let queue = FrameQueue::new(
+            QUEUE_FRAMES,
+            if live {
+                WhenFull::DropOldest
+            } else {
+                WhenFull::Wait
+            },
+        );
+        let cancel = &self.cancel;
+        let mut detect = DetectStage::new(
+            self.provider.as_mut(),
+            &self.plan.options.prompts,
+            earlier,
+        );
+        let (to_track, from_detect) = crossbeam_channel::bounded::<Detected>(QUEUE_FRAMES);
+        std::thread::scope(|scope| {
+            let queue = &queue;
+            let decoder = scope.spawn(move || {
+                let (time, error) = decode(reader.as_mut(), queue, cancel);
+                queue.finish();
+                (reader.summary(), time, error)
+            });
+            let tracker = scope.spawn(move || {
+                let mut error = None;
+                for detected in from_detect {
+                    if let Err(e) = track.push(detected) {
+                        error = Some(e);
+                        break;
+                    }
+                }
+                (track, error)
+            });
+            let detect_panic = catch_unwind(AssertUnwindSafe(|| {
+                drive(&mut detect, queue, &to_track, cancel)
+            }));
+            let detect_error = match detect_panic {
+                Ok(Ok(())) => None,
+                Ok(Err(error)) => Some(error),
+                Err(panic) => Some(panicked("detection", panic.as_ref())),
+            };
+            queue.close();
+            if detect_error.is_some() {
+                // The decoder may be stuck in a read that no one waits for any more.
+                cancel.run_hook();
+            }
+            drop(to_track);
+            let decoded = decoder.join();
+            let tracked = tracker.join();
+            let mut stages = Stages {
+                source: source.clone(),
+                track: None,
+                read: None,
+                error: None,
+                cancelled: cancel.is_cancelled(),
+                dropped: queue.dropped(),
+                detect_time: detect.time(),
+                decode_time: StageTime::default(),
+                failures: {
+                    let (n, text) = detect.failures();
+                    (n, text.map(ToOwned::to_owned))
+                },
+            };
+            let mut errors = Vec::new();
+            match tracked {
+                Ok((track, error)) => {
+                    stages.track = Some(track);
+                    errors.extend(error);
+                }
+                Err(panic) => errors.push(panicked("tracking", panic.as_ref())),
+            }
+            errors.extend(detect_error);
+            match decoded {
+                Ok((summary, time, error)) => {
+                    stages.read = Some(summary);
+                    stages.decode_time = time;
+                    errors.extend(error);
+                }
+                Err(panic) => errors.push(panicked("decoding", panic.as_ref())),
+            }
+            stages.error = errors.into_iter().next();
+            stages
+        })
+    }
+
+    fn annotate(
+        &self,
+        plan: &SourcePlan,
+        run: &RunFile,
+        outcome: &Outcome,
+        journal: &Journal,
+    ) -> Result<Option<StageTime>> {
+        let wanted = self.plan.options.outputs.annotate != Annotate::Off;
+        let useful = matches!(run.status, RunStatus::Complete | RunStatus::Partial);
+        if !wanted || !useful || plan.source.is_live() {
+            return Ok(None);
+        }
+        let start = Instant::now();
+        let source_id = plan.source.id();
+        let frames = annotate::annotate_run(
+            &plan.source,
+            &self.plan.options,
+            journal.dir(),
+            &outcome.tracks,
+            &outcome.facings,
+            |frames| {
+                self.observer.progress(&Progress {
+                    source: &source_id,
+                    phase: crate::Phase::Annotating,
+                    frames,
+                    expected: Some(run.frames.processed),
+                });
+                !self.cancel.is_cancelled()
+            },
+        )?;
+        Ok(Some(StageTime {
+            busy_secs: start.elapsed().as_secs_f64(),
+            items: frames,
+        }))
+    }
+}
+
+enum Scanned {
+    /// An earlier run had finished it.
+    Finished(Box<RunFile>),
+    Now(Box<Outcome>),
+}
+
+/// What the stages left behind.
+struct Stages {
+    source: SourceId,
+    track: Option<TrackStage>,
+    read: Option<ReadSummary>,
+    error: Option<PipelineError>,
+    cancelled: bool,
+    dropped: u64,
+    detect_time: StageTime,
+    decode_time: StageTime,
+    failures: (u64, Option<String>),
+}
+
+impl Stages {
+    fn into_outcome(self, info: SourceInfo) -> Outcome {
+        let mut outcome = Outcome {
+            info: Some(info),
+            error: self.error,
+            cancelled: self.cancelled,
+            ..Outcome::default()
+        };
+        let Some(mut track) = self.track else {
+            return outcome;
+        };
+        let wait = outcome.error.is_none() && !outcome.cancelled;
+        match track.finish(wait) {
+            Ok((tracks, facings)) => (outcome.tracks, outcome.facings) = (tracks, facings),
+            Err(error) => outcome.error = outcome.error.or(Some(error)),
+        }
+        outcome.last_frame = track.last_frame();
+        let processed = track.processed();
+        outcome.frames = FrameCounts {
+            declared: outcome.info.as_ref().and_then(|i| i.declared_frames),
+            decoded: self.read.as_ref().map_or(0, |r| r.decoded),
+            processed,
+            dropped: self.dropped,
+            undecodable: self.read.as_ref().map_or(0, |r| r.dropped),
+        };
+        if let Some(read) = &self.read {
+            for notice in &read.notices {
+                track.note(notice, None);
+            }
+            if let ReadStatus::Partial { reason } = &read.status {
+                outcome.partial = Some(reason.clone());
+            }
+        }
+        if self.dropped > 0 {
+            let text = format!(
+                "{} frames of {} were dropped, the oldest first, because the model was busy",
+                self.dropped, self.source
+            );
+            track.note(&Notice::new("frames_dropped", text), None);
+        }
+        match self.failures {
+            (0, _) => {}
+            (n, text) if n == processed => {
+                let text = text.unwrap_or_default();
+                outcome.error = outcome
+                    .error
+                    .or(Some(PipelineError::Usage(format!("every frame failed: {text}"))));
+            }
+            (n, text) => {
+                outcome.partial = Some(format!(
+                    "the model refused {n} of {processed} frames: {}",
+                    text.unwrap_or_default()
+                ));
+            }
+        }
+        if processed == 0 && outcome.error.is_none() && !outcome.cancelled {
+            let text = "no frame lies in the part that was asked for";
+            track.note(&Notice::new("no_frames_selected", text), None);
+        }
+        let (own, identity) = track.times();
+        let stages = &mut outcome.timings.stages;
+        stages.insert("decode".into(), self.decode_time);
+        stages.insert("detect".into(), self.detect_time);
+        stages.insert("track".into(), own);
+        if let Some(time) = identity {
+            stages.insert("identify".into(), time);
+            outcome.timings.identity_workers = track.identity_workers();
+        }
+        outcome.notices = std::mem::take(&mut track.notices).into_counts();
+        outcome.journal = track.into_journal();
+        outcome
+    }
+}
+
+/// What came of a source, before it is written.
+#[derive(Default)]
+struct Outcome {
+    info: Option<SourceInfo>,
+    frames: FrameCounts,
+    tracks: Vec<TrackSummary>,
+    facings: Vec<Facing>,
+    notices: Vec<crate::report::NoticeCount>,
+    timings: Timings,
+    journal: Option<Journal>,
+    last_frame: Option<(u64, f64)>,
+    error: Option<PipelineError>,
+    partial: Option<String>,
+    cancelled: bool,
+}
+
+impl Outcome {
+    fn failed(error: PipelineError) -> Self {
+        Self {
+            error: Some(error),
+            ..Self::default()
+        }
+    }
+}
+
+fn decode(
+    reader: &mut dyn FrameReader,
+    queue: &FrameQueue<VideoFrame>,
+    cancel: &CancelHandle,
+) -> (StageTime, Option<PipelineError>) {
+    let (mut busy, mut items) = (Duration::ZERO, 0);
+    let error = loop {
+        if cancel.is_cancelled() {
+            break None;
+        }
+        let start = Instant::now();
+        let next = reader.next_frame();
+        busy += start.elapsed();
+        match next {
+            Ok(Some(frame)) => {
+                items += 1;
+                if !queue.send(frame) {
+                    break None;
+                }
+            }
+            Ok(None) => break None,
+            Err(error) => break Some(error.into()),
+        }
+    };
+    let time = StageTime {
+        busy_secs: busy.as_secs_f64(),
+        items,
+    };
+    (time, error)
+}
+
+fn drive(
+    detect: &mut DetectStage<'_>,
+    queue: &FrameQueue<VideoFrame>,
+    to_track: &crossbeam_channel::Sender<Detected>,
+    cancel: &CancelHandle,
+) -> Result<()> {
+    while let Some(frame) = queue.recv() {
+        if cancel.is_cancelled() {
+            return Ok(());
+        }
+        for detected in detect.push(frame)? {
+            if to_track.send(detected).is_err() {
+                // The tracking stage ended, and says why itself.
+                return Ok(());
+            }
+        }
+    }
+    if !cancel.is_cancelled() {
+        for detected in detect.finish()? {
+            if to_track.send(detected).is_err() {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// How many frames will be processed, by the container's word and the options.
+fn expected_frames(info: &SourceInfo, read: &ReadOptions) -> Option<u64> {
+    if info.live {
+        return read.max_frames;
+    }
+    let duration = info.declared_duration_secs;
+    let share = match (read.start_secs, read.end_secs, duration) {
+        (None, None, _) => 1.0,
+        (start, end, Some(duration)) if duration > 0.0 => {
+            let from = start.map_or(0.0, |s| s - info.start_secs).max(0.0);
+            let to = end.map_or(duration, |s| s - info.start_secs).min(duration);
+            ((to - from) / duration).clamp(0.0, 1.0)
+        }
+        _ => return read.max_frames,
+    };
+    let all = if read.keyframes_only {
+        None
+    } else if let (Some(fps), Some(duration)) = (read.fps, duration) {
+        Some(duration * fps)
+    } else {
+        info.declared_frames
+            .map(|n| n as f64 / f64::from(read.every.max(1)))
+    };
+    let expected = all.map(|n| (n * share).ceil() as u64);
+    match (expected, read.max_frames) {
+        (Some(n), Some(max)) => Some(n.min(max)),
+        (n, max) => n.or(max),
+    }
+}
+
+/// An error with its causes, on one line.
+fn explain(error: &PipelineError) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(next) = cause {
+        let more = next.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = next.source();
+    }
+    text
+}
+
+fn panicked(stage: &'static str, panic: &(dyn Any + Send)) -> PipelineError {
+    let message = panic
+        .downcast_ref::<&str>()
+        .map(ToString::to_string)
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".into());
+    PipelineError::Panicked { stage, message }
+}

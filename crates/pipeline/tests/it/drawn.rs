@@ -1,0 +1,124 @@
+//! A drawn clip as a Y4M file, which is read without ffmpeg, and its truth as detections.
+
+use std::{
+    io::{BufWriter, Write},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use shelfscan_inference_core::{FrameDetections, RgbImage};
+use shelfscan_pipeline::{
+    Existing, ReplayFiles, ReplayProvider, ScanOptions, ScanPlan, ScanReport, Scanner,
+    SourceReport,
+};
+use shelfscan_testkit::shelf::{Shelf, ShelfClip, ShelfPlan};
+use shelfscan_video::Source;
+use tempfile::TempDir;
+
+/// A clip on disk.
+pub(crate) struct Drawn {
+    pub(crate) dir: TempDir,
+    pub(crate) clip: ShelfClip,
+    pub(crate) detections: PathBuf,
+}
+
+/// A pan over two rows of packs, forth and back.
+pub(crate) fn pan(frames: u32) -> Drawn {
+    let plan = ShelfPlan {
+        seed: 11,
+        rows: 2,
+        packs_per_row: 8,
+        ..ShelfPlan::default()
+    };
+    let shelf = Arc::new(Shelf::draw(&plan));
+    let height = shelf.picture.height().min(240);
+    Drawn::new(ShelfClip::forth_and_back(shelf, frames, 320, height))
+}
+
+impl Drawn {
+    pub(crate) fn new(clip: ShelfClip) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let images: Vec<RgbImage> = clip.frames().map(|f| f.image).collect();
+        write_y4m(&dir.path().join("clip.y4m"), images.iter());
+        let detections = dir.path().join("truth.jsonl");
+        write_detections(&detections, &clip.truth().detections());
+        Self {
+            dir,
+            clip,
+            detections,
+        }
+    }
+
+    pub(crate) fn source(&self) -> Source {
+        Source::File(self.dir.path().join("clip.y4m"))
+    }
+
+    pub(crate) fn out(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn replay(&self) -> Box<ReplayProvider> {
+        Box::new(ReplayProvider::new(
+            ReplayFiles::Single(self.detections.clone()),
+            false,
+        ))
+    }
+
+    pub(crate) fn scanner(&self, options: ScanOptions, out: Option<&Path>) -> Scanner {
+        let plan = ScanPlan::new(options, vec![self.source()], out, None).unwrap();
+        Scanner::new(plan, self.replay())
+    }
+
+    pub(crate) fn scan(&self, out: &Path, existing: Existing) -> SourceReport {
+        let report = self
+            .scanner(ScanOptions::default(), Some(out))
+            .with_existing(existing)
+            .run()
+            .unwrap();
+        only(report)
+    }
+
+    /// Facings of the truth that were in view long enough to be counted.
+    pub(crate) fn true_facings(&self) -> usize {
+        self.clip.truth().facings("product", 0.5, 3).len()
+    }
+}
+
+pub(crate) fn only(mut report: ScanReport) -> SourceReport {
+    assert_eq!(report.sources.len(), 1);
+    report.sources.remove(0)
+}
+
+pub(crate) fn write_detections(path: &Path, frames: &[FrameDetections]) {
+    let mut file = BufWriter::new(std::fs::File::create(path).unwrap());
+    for frame in frames {
+        serde_json::to_writer(&mut file, frame).unwrap();
+        file.write_all(b"\n").unwrap();
+    }
+    file.flush().unwrap();
+}
+
+/// Writes 4:4:4 frames in full range.
+pub(crate) fn write_y4m<'a>(path: &Path, images: impl Iterator<Item = &'a RgbImage>) {
+    let mut file = BufWriter::new(std::fs::File::create(path).unwrap());
+    let mut started = false;
+    for image in images {
+        let (w, h) = (image.width(), image.height());
+        if !std::mem::replace(&mut started, true) {
+            writeln!(file, "YUV4MPEG2 W{w} H{h} F30:1 Ip A1:1 C444 XCOLORRANGE=FULL").unwrap();
+        }
+        file.write_all(b"FRAME\n").unwrap();
+        let mut planes = [const { Vec::new() }; 3];
+        for pixel in image.pixels().chunks_exact(3) {
+            let [r, g, b] = [pixel[0], pixel[1], pixel[2]].map(f32::from);
+            let y = 0.299 * r + 0.587 * g + 0.114 * b;
+            planes[0].push(y.round() as u8);
+            planes[1].push((128.0 + (b - y) * 0.564).round() as u8);
+            planes[2].push((128.0 + (r - y) * 0.713).round() as u8);
+        }
+        for plane in planes {
+            file.write_all(&plane).unwrap();
+        }
+    }
+    file.flush().unwrap();
+}

@@ -1,0 +1,6 @@
+//! The scan as a library, on shelves drawn by the tests.
+
+mod drawn;
+mod identity;
+mod journal;
+mod scan;
