@@ -112,7 +112,11 @@ mod tests {
     #[test]
     fn activations_equal_candles_on_odd_and_strided_shapes() {
         let x = (random(&[3, 7, 11], 1) * 6.0).unwrap();
-        for view in [x.clone(), x.transpose(1, 2).unwrap(), x.narrow(2, 3, 5).unwrap()] {
+        for view in [
+            x.clone(),
+            x.transpose(1, 2).unwrap(),
+            x.narrow(2, 3, 5).unwrap(),
+        ] {
             let cases = [
                 (Activation::Relu, view.relu()),
                 (Activation::Gelu, view.gelu_erf()),

@@ -208,7 +208,10 @@ fn on_cpu(
     options: &AttentionOptions<'_>,
 ) -> Result<Vec<f32>> {
     let shape = PanelShape::of_machine();
-    let bias = options.bias.map(|bias| bias.to_dtype(DType::F32)).transpose()?;
+    let bias = options
+        .bias
+        .map(|bias| bias.to_dtype(DType::F32))
+        .transpose()?;
     let bias = bias.as_ref().map(Tensor::contiguous).transpose()?;
     let bias_dims = bias.as_ref().map(Tensor::dims4).transpose()?;
     let bias = bias.as_ref().map(cpu::to_floats).transpose()?;
@@ -290,7 +293,10 @@ impl Work<'_> {
                 }
             }
             for c in real..width {
-                panel[c..].iter_mut().step_by(width).for_each(|cell| *cell = 0.0);
+                panel[c..]
+                    .iter_mut()
+                    .step_by(width)
+                    .for_each(|cell| *cell = 0.0);
             }
         }
         for (first, width) in self.shape.panels(dv) {
@@ -407,9 +413,8 @@ impl WithSimd for Block<'_> {
             let padded = work.shape.padded(len);
             for row in (0..count).step_by(ROWS) {
                 let scores = &mut self.scores[row * work.tile..][..ROWS * work.tile];
-                let a = six_rows_strided(|i| {
-                    work.q.row(b, first + (row + i).min(count - 1), head, d)
-                });
+                let a =
+                    six_rows_strided(|i| work.q.row(b, first + (row + i).min(count - 1), head, d));
                 let tile = Tile {
                     keys: &keys[key * d..][..padded * d],
                     shape: work.shape,
@@ -577,7 +582,14 @@ fn generic(
     if let Some(bias) = options.bias {
         scores = scores.broadcast_add(&bias.to_dtype(wide)?)?;
     }
-    let mut extra = vec![0.0f32; if sizes.hides(options) { b * h * nq * nk } else { 0 }];
+    let mut extra = vec![
+        0.0f32;
+        if sizes.hides(options) {
+            b * h * nq * nk
+        } else {
+            0
+        }
+    ];
     let mask = match options.key_mask {
         Some(mask) => Some(mask.to_dtype(DType::U8)?.to_vec2::<u8>()?),
         None => None,
@@ -606,7 +618,9 @@ fn generic(
         let extra = Tensor::from_vec(extra, (b, h, nq, nk), q.device())?;
         scores = (scores + extra.to_dtype(wide)?)?;
     }
-    let best = scores.max_keepdim(D::Minus1)?.maximum(f64::from(f32::MIN))?;
+    let best = scores
+        .max_keepdim(D::Minus1)?
+        .maximum(f64::from(f32::MIN))?;
     let weights = scores.broadcast_sub(&best)?.exp()?;
     let total = weights.sum_keepdim(D::Minus1)?.maximum(1e-30)?;
     let weights = weights.broadcast_div(&total)?.to_dtype(v.dtype())?;
@@ -697,7 +711,12 @@ mod tests {
                 *v += ((at.query * 7 + key * 3 + at.head + at.batch) % 11) as f32 * 0.1;
             }
         };
-        for dims in [[b, h, nq, nk], [1, 1, nq, nk], [b, 1, 1, nk], [1, h, nq, nk]] {
+        for dims in [
+            [b, h, nq, nk],
+            [1, 1, nq, nk],
+            [b, 1, 1, nk],
+            [1, h, nq, nk],
+        ] {
             let bias = random(&dims, 4);
             let options = AttentionOptions {
                 scale: Some(0.7),
@@ -748,7 +767,10 @@ mod tests {
     #[test]
     fn huge_scores_do_not_overflow() {
         let q = (random(&[1, 9, 1, 8], 1) * 1e3).unwrap();
-        let (k, v) = ((random(&[1, 700, 1, 8], 2) * 1e2).unwrap(), random(&[1, 700, 1, 8], 3));
+        let (k, v) = (
+            (random(&[1, 700, 1, 8], 2) * 1e2).unwrap(),
+            random(&[1, 700, 1, 8], 3),
+        );
         let options = AttentionOptions::default();
         let got = attention(&q, &k, &v, &options).unwrap();
         assert_close(&got, &exact(&q, &k, &v, &options), 2e-3, "huge");

@@ -101,7 +101,11 @@ impl Conv2d {
         let (out, inner, ..) = self.weight.dims4()?;
         let sizes = self.geometry.output(h).zip(self.geometry.output(w));
         let Some((oh, ow)) = sizes.filter(|_| c == inner) else {
-            candle_core::bail!("kernel {:?} does not fit {:?}", self.weight.dims(), x.dims());
+            candle_core::bail!(
+                "kernel {:?} does not fit {:?}",
+                self.weight.dims(),
+                x.dims()
+            );
         };
         if cpu::is_cpu_f32(x) {
             let data = cpu::with_floats(&self.weight, |weight| {
@@ -198,9 +202,8 @@ impl Unroll<'_> {
             stride: step,
             padding,
         } = self.geometry;
-        let taps = (0..c).flat_map(|ch| {
-            (0..kernel).flat_map(move |ky| (0..kernel).map(move |kx| (ch, ky, kx)))
-        });
+        let taps = (0..c)
+            .flat_map(|ch| (0..kernel).flat_map(move |ky| (0..kernel).map(move |kx| (ch, ky, kx))));
         for ((ch, ky, kx), row) in taps.zip(panel.chunks_exact_mut(stride)) {
             row[count..].fill(0.0);
             let mut done = 0;
@@ -343,7 +346,11 @@ impl ConvTranspose2d {
         let (b, c, h, w) = x.dims4()?;
         let (inner, out, ..) = self.weight.dims4()?;
         if c != inner {
-            candle_core::bail!("kernel {:?} does not fit {:?}", self.weight.dims(), x.dims());
+            candle_core::bail!(
+                "kernel {:?} does not fit {:?}",
+                self.weight.dims(),
+                x.dims()
+            );
         }
         if !self.rows.is_empty() {
             let fast = cpu::with_floats(x, |data| {
@@ -456,7 +463,11 @@ impl DepthwiseConv2d {
         };
         let sizes = geometry.output(h).zip(geometry.output(w));
         let Some((oh, ow)) = sizes.filter(|_| c == channels) else {
-            candle_core::bail!("kernel {:?} does not fit {:?}", self.weight.dims(), x.dims());
+            candle_core::bail!(
+                "kernel {:?} does not fit {:?}",
+                self.weight.dims(),
+                x.dims()
+            );
         };
         if cpu::is_cpu_f32(x) && cpu::is_cpu_f32(&self.weight) {
             let (weight, bias) = (cpu::to_floats(&self.weight)?, cpu::to_floats(&self.bias)?);
@@ -523,7 +534,8 @@ mod tests {
 
     fn with_bias(y: &Tensor, bias: &Tensor) -> Tensor {
         let c = bias.elem_count();
-        y.broadcast_add(&bias.reshape((1, c, 1, 1)).unwrap()).unwrap()
+        y.broadcast_add(&bias.reshape((1, c, 1, 1)).unwrap())
+            .unwrap()
     }
 
     #[test]
@@ -546,7 +558,12 @@ mod tests {
             let what = format!("{c}->{out} {h}x{w} k{kernel} s{stride} p{padding}");
             assert_close(&conv.forward(&x).unwrap(), &want, 5e-5, &what);
             let relu = conv.with_activation(Activation::Relu);
-            assert_close(&relu.forward(&x).unwrap(), &want.relu().unwrap(), 5e-5, &what);
+            assert_close(
+                &relu.forward(&x).unwrap(),
+                &want.relu().unwrap(),
+                5e-5,
+                &what,
+            );
         }
     }
 
@@ -558,7 +575,12 @@ mod tests {
             let conv = ConvTranspose2d::new(&weight, Some(&bias)).unwrap();
             let y = x.contiguous().unwrap();
             let want = with_bias(&y.conv_transpose2d(&weight, 0, 0, 2, 1).unwrap(), &bias);
-            assert_close(&conv.forward(&x).unwrap(), &want, 2e-5, &format!("{c} {out} {h} {w}"));
+            assert_close(
+                &conv.forward(&x).unwrap(),
+                &want,
+                2e-5,
+                &format!("{c} {out} {h} {w}"),
+            );
         }
     }
 

@@ -50,10 +50,7 @@ pub(crate) fn from_floats(data: Vec<f32>, shape: &[usize]) -> Result<Tensor> {
 }
 
 /// Calls `work` with the floats of a contiguous form of `tensor`; `None` off the CPU.
-pub(crate) fn with_floats<R>(
-    tensor: &Tensor,
-    work: impl FnOnce(&[f32]) -> R,
-) -> Result<Option<R>> {
+pub(crate) fn with_floats<R>(tensor: &Tensor, work: impl FnOnce(&[f32]) -> R) -> Result<Option<R>> {
     if !is_cpu_f32(tensor) {
         return Ok(None);
     }

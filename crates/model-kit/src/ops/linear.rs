@@ -84,7 +84,9 @@ impl Linear {
     /// candle's own.
     pub fn weight(&self) -> Result<Tensor> {
         match &self.weight {
-            Weight::Packed(packed) => cpu::from_floats(packed.to_rows(), &[self.columns, self.inner]),
+            Weight::Packed(packed) => {
+                cpu::from_floats(packed.to_rows(), &[self.columns, self.inner])
+            }
             Weight::Plain(weight) => weight.t(),
         }
     }
@@ -328,7 +330,10 @@ impl Patches<'_> {
     fn gather(&self, index: usize, row: &mut [f32]) {
         let (c, h, w) = self.dims;
         let (picture, at) = (index / self.per_picture, index % self.per_picture);
-        let (y, x) = (at / self.per_row * self.patch, at % self.per_row * self.patch);
+        let (y, x) = (
+            at / self.per_row * self.patch,
+            at % self.per_row * self.patch,
+        );
         let lines = (0..c).flat_map(|ch| (0..self.patch).map(move |dy| (ch, dy)));
         for ((ch, dy), out) in lines.zip(row.chunks_exact_mut(self.patch)) {
             let from = ((picture * c + ch) * h + y + dy) * w + x;
@@ -364,7 +369,11 @@ mod tests {
             let x = random(&[inner, 1, rows], 13).permute((2, 1, 0)).unwrap();
             let flat = x.reshape((rows, inner)).unwrap();
             let want = flat.matmul(&w.t().unwrap()).unwrap();
-            let want = want.broadcast_add(&b).unwrap().reshape((rows, 1, out)).unwrap();
+            let want = want
+                .broadcast_add(&b)
+                .unwrap()
+                .reshape((rows, 1, out))
+                .unwrap();
             let what = format!("{rows}x{inner}x{out}");
             assert_close(&linear.forward(&x).unwrap(), &want, 2e-5, &what);
             let residual = random(&[out, 1, rows], 14).permute((2, 1, 0)).unwrap();
@@ -410,7 +419,12 @@ mod tests {
                 .unwrap()
                 .transpose(1, 2)
                 .unwrap();
-            assert_close(&linear.forward_patches(&x, patch).unwrap(), &want, 1e-4, "patches");
+            assert_close(
+                &linear.forward_patches(&x, patch).unwrap(),
+                &want,
+                1e-4,
+                "patches",
+            );
         }
     }
 
@@ -432,8 +446,16 @@ mod tests {
     fn wrong_shapes_are_errors() {
         let (linear, w, _) = layer(12, 20);
         assert!(linear.forward(&random(&[3, 19], 1)).is_err());
-        assert!(linear.forward_residual(&random(&[3, 20], 1), &random(&[3, 11], 1)).is_err());
-        assert!(linear.forward_patches(&random(&[1, 3, 28, 28], 1), 14).is_err());
+        assert!(
+            linear
+                .forward_residual(&random(&[3, 20], 1), &random(&[3, 11], 1))
+                .is_err()
+        );
+        assert!(
+            linear
+                .forward_patches(&random(&[1, 3, 28, 28], 1), 14)
+                .is_err()
+        );
         assert!(Linear::new(&w, Some(&random(&[13], 2))).is_err());
     }
 }

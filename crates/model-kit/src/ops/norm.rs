@@ -350,7 +350,10 @@ impl WithSimd for NormGroup<'_> {
         }) / count;
         let scale = 1.0 / (variance + self.eps).sqrt();
         let plane = (self.data.len() / self.weight.len().max(1)).max(1);
-        let planes = self.data.chunks_exact(plane).zip(self.out.chunks_exact_mut(plane));
+        let planes = self
+            .data
+            .chunks_exact(plane)
+            .zip(self.out.chunks_exact_mut(plane));
         for ((data, out), (w, b)) in planes.zip(self.weight.iter().zip(self.bias)) {
             for (o, v) in out.iter_mut().zip(data) {
                 *o = (v - mean) * scale * w + b;
@@ -367,7 +370,11 @@ mod tests {
     fn naive(values: &[f32], eps: f64) -> Vec<f64> {
         let n = values.len() as f64;
         let mean = values.iter().map(|v| f64::from(*v)).sum::<f64>() / n;
-        let var = values.iter().map(|v| (f64::from(*v) - mean).powi(2)).sum::<f64>() / n;
+        let var = values
+            .iter()
+            .map(|v| (f64::from(*v) - mean).powi(2))
+            .sum::<f64>()
+            / n;
         values
             .iter()
             .map(|v| (f64::from(*v) - mean) / (var + eps).sqrt())

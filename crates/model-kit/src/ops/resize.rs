@@ -72,9 +72,20 @@ impl Table {
         let mut rows: Vec<(usize, Vec<f64>)> = Vec::with_capacity(output);
         for i in 0..output {
             let mut row = if sampling.antialias {
-                widened(input, (i as f64 + 0.5) * step, radius, step.max(1.0), kernel)
+                widened(
+                    input,
+                    (i as f64 + 0.5) * step,
+                    radius,
+                    step.max(1.0),
+                    kernel,
+                )
             } else {
-                clamped(input, (i as f64 + 0.5) * step - 0.5, sampling.filter, kernel)
+                clamped(
+                    input,
+                    (i as f64 + 0.5) * step - 0.5,
+                    sampling.filter,
+                    kernel,
+                )
             };
             if sampling.antialias {
                 let total: f64 = row.1.iter().sum();
@@ -82,7 +93,12 @@ impl Table {
             }
             rows.push(row);
         }
-        let taps = rows.iter().map(|row| row.1.len()).max().unwrap_or(1).min(input);
+        let taps = rows
+            .iter()
+            .map(|row| row.1.len())
+            .max()
+            .unwrap_or(1)
+            .min(input);
         let mut table = Self {
             starts: Vec::with_capacity(output),
             weights: Vec::with_capacity(output * taps),
@@ -198,7 +214,10 @@ pub fn resize_2d(x: &Tensor, height: usize, width: usize, sampling: Sampling) ->
     let wide = x.to_dtype(DType::F32)?.contiguous()?;
     let down = Tensor::from_vec(down.dense(h), (1, 1, height, h), x.device())?;
     let across = Tensor::from_vec(across.dense(w), (1, 1, width, w), x.device())?;
-    let across = across.transpose(2, 3)?.broadcast_as((b, c, w, width))?.contiguous()?;
+    let across = across
+        .transpose(2, 3)?
+        .broadcast_as((b, c, w, width))?
+        .contiguous()?;
     let down = down.broadcast_as((b, c, height, h))?.contiguous()?;
     down.matmul(&wide.matmul(&across)?)?.to_dtype(x.dtype())
 }
@@ -325,7 +344,11 @@ mod tests {
         for (h, w, height, width) in [(3, 4, 6, 8), (5, 7, 12, 9), (4, 4, 2, 3)] {
             let x = random(&[2, 3, w, h], 1).transpose(2, 3).unwrap();
             let got = upsample_nearest_2d(&x, height, width).unwrap();
-            let want = x.contiguous().unwrap().upsample_nearest2d(height, width).unwrap();
+            let want = x
+                .contiguous()
+                .unwrap()
+                .upsample_nearest2d(height, width)
+                .unwrap();
             assert_close(&got, &want, 0.0, "nearest");
         }
     }

@@ -34,10 +34,8 @@ pub(crate) fn exp2<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     ] {
         p = simd.mul_add_e_f32s(p, f, simd.splat_f32s(c));
     }
-    let exponent = simd.wrapping_dyn_shl_u32s(
-        simd.transmute_u32s_f32s(shifted),
-        simd.splat_u32s(23),
-    );
+    let exponent =
+        simd.wrapping_dyn_shl_u32s(simd.transmute_u32s_f32s(shifted), simd.splat_u32s(23));
     let bits = simd.add_u32s(simd.transmute_u32s_f32s(p), exponent);
     simd.select_f32s(tiny, simd.splat_f32s(0.0), simd.transmute_f32s_u32s(bits))
 }
@@ -89,11 +87,7 @@ pub(crate) fn activate<S: Simd>(simd: S, activation: Activation, x: S::f32s) -> 
 
 /// Applies `op` to every value of `data`.
 #[inline(always)]
-pub(crate) fn map_in_place<S: Simd>(
-    simd: S,
-    data: &mut [f32],
-    op: impl Fn(S::f32s) -> S::f32s,
-) {
+pub(crate) fn map_in_place<S: Simd>(simd: S, data: &mut [f32], op: impl Fn(S::f32s) -> S::f32s) {
     let (body, tail) = S::as_mut_simd_f32s(data);
     for v in body {
         *v = op(*v);
@@ -106,11 +100,7 @@ pub(crate) fn map_in_place<S: Simd>(
 
 /// Sum of `op` over `data`, in four running sums whose order does not depend on threads.
 #[inline(always)]
-pub(crate) fn sum_of<S: Simd>(
-    simd: S,
-    data: &[f32],
-    op: impl Fn(S::f32s) -> S::f32s,
-) -> f32 {
+pub(crate) fn sum_of<S: Simd>(simd: S, data: &[f32], op: impl Fn(S::f32s) -> S::f32s) -> f32 {
     let (body, tail) = S::as_simd_f32s(data);
     let mut sums = [simd.splat_f32s(0.0); 4];
     let (fours, rest) = body.as_chunks::<4>();
