@@ -17,6 +17,7 @@
 //! * [`Gallery`] enrols, adds, removes, lists and verifies; only the first two need an embedder.
 //! * [`Recognizer`] joins a gallery with an embedder and answers crops.
 //! * [`CropPolicy`] cuts crops out of frames the way the gallery expects.
+//! * [`eval`] judges any embedder on held-out pictures, beside the baselines it replaces.
 //! * [`ViewIndex`] is the search alone, [`MetadataTable`] the SKU list alone.
 //!
 //! There are no cargo features. Limits: search is exact and in memory, meant for up to a few
@@ -29,6 +30,7 @@ mod calibrate;
 mod crop;
 mod embed;
 mod error;
+pub mod eval;
 mod files;
 mod gallery;
 mod index_file;

@@ -419,7 +419,8 @@ mod tests {
             let mut text = b"sku,name,gtin,price\n".to_vec();
             text.extend(bytes);
             if let Err(error) = MetadataTable::parse(&text, Path::new("x.csv")) {
-                prop_assert!(matches!(error, GalleryError::Csv { .. }));
+                let named = matches!(error, GalleryError::Csv { .. });
+                prop_assert!(named);
             }
         }
     }
