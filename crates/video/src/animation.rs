@@ -124,7 +124,10 @@ impl Steps for AnimationReader {
     }
 
     fn notices(&self) -> Vec<Notice> {
-        self.was_transparent.then(alpha_notice).into_iter().collect()
+        self.was_transparent
+            .then(alpha_notice)
+            .into_iter()
+            .collect()
     }
 }
 
@@ -215,9 +218,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.gif");
         std::fs::write(&path, bytes).unwrap();
-        let mut reader = AnimationReader::open(&path, ImageFormat::Gif, SourceId::new("a"), options)
-            .unwrap()
-            .unwrap();
+        let mut reader =
+            AnimationReader::open(&path, ImageFormat::Gif, SourceId::new("a"), options)
+                .unwrap()
+                .unwrap();
         let mut seen = Vec::new();
         while let Some(frame) = reader.next_frame().unwrap() {
             let red = frame.image.pixel(3, 3).unwrap()[0];
@@ -229,7 +233,10 @@ mod tests {
     #[test]
     fn times_are_the_sums_of_the_delays() {
         let (seen, summary) = read(&gif(&[100, 250, 50, 100]), &ReadOptions::default());
-        assert_eq!(seen, [(0, 0.0, 0), (1, 0.1, 40), (2, 0.35, 80), (3, 0.4, 120)]);
+        assert_eq!(
+            seen,
+            [(0, 0.0, 0), (1, 0.1, 40), (2, 0.35, 80), (3, 0.4, 120)]
+        );
         assert_eq!(summary.status, ReadStatus::Complete);
     }
 

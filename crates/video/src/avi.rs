@@ -196,7 +196,8 @@ fn stream_header(bytes: &[u8]) -> Option<Header> {
 }
 
 fn bitmap_header(bytes: &[u8], header: &mut Header) -> bool {
-    let (Some(width), Some(height), Some(codec)) = (le32(bytes, 4), le32(bytes, 8), bytes.get(16..20))
+    let (Some(width), Some(height), Some(codec)) =
+        (le32(bytes, 4), le32(bytes, 8), bytes.get(16..20))
     else {
         return false;
     };
@@ -236,7 +237,9 @@ impl AviReader {
             return Ok(None);
         }
         let limits = &options.limits;
-        check_size(header.width, header.height, limits, || path.display().to_string())?;
+        check_size(header.width, header.height, limits, || {
+            path.display().to_string()
+        })?;
         let start = walker.position;
         if let Ok(Some(chunk)) = walker.frame(header.stream)
             && let Ok(bytes) = walker.content(chunk, MAX_FRAME_BYTES)
@@ -366,8 +369,16 @@ mod tests {
             b"hdrl",
             &[
                 chunk(b"avih", &[0; 56]),
-                list(b"LIST", b"strl", &[strh(b"auds", 1, 8000), chunk(b"strf", &[0; 18])]),
-                list(b"LIST", b"strl", &[strh(b"vids", 1001, 30000), chunk(b"strf", &bitmap)]),
+                list(
+                    b"LIST",
+                    b"strl",
+                    &[strh(b"auds", 1, 8000), chunk(b"strf", &[0; 18])],
+                ),
+                list(
+                    b"LIST",
+                    b"strl",
+                    &[strh(b"vids", 1001, 30000), chunk(b"strf", &bitmap)],
+                ),
             ],
         );
         let part = |frames: &[Vec<u8>]| {
@@ -375,11 +386,19 @@ mod tests {
                 .iter()
                 .flat_map(|f| [chunk(b"00wb", &[1, 2, 3]), chunk(b"01dc", f)])
                 .collect();
-            list(b"LIST", b"movi", &[list(b"LIST", b"rec ", &chunks), chunk(b"ix01", &[0; 7])])
+            list(
+                b"LIST",
+                b"movi",
+                &[list(b"LIST", b"rec ", &chunks), chunk(b"ix01", &[0; 7])],
+            )
         };
         let half = frames.len() / 2;
         [
-            list(b"RIFF", b"AVI ", &[header, chunk(b"JUNK", &[9; 5]), part(&frames[..half])]),
+            list(
+                b"RIFF",
+                b"AVI ",
+                &[header, chunk(b"JUNK", &[9; 5]), part(&frames[..half])],
+            ),
             list(b"RIFF", b"AVIX", &[part(&frames[half..])]),
         ]
         .concat()
@@ -394,7 +413,11 @@ mod tests {
         let mut reader = AviReader::open(&path, SourceId::new("a"), options).unwrap()?;
         let mut seen = Vec::new();
         while let Ok(Some(frame)) = reader.next_frame() {
-            seen.push((frame.index, frame.time.secs, frame.image.pixel(9, 9).unwrap()[0]));
+            seen.push((
+                frame.index,
+                frame.time.secs,
+                frame.image.pixel(9, 9).unwrap()[0],
+            ));
         }
         Some((seen, reader.summary()))
     }
@@ -421,7 +444,8 @@ mod tests {
         let (seen, summary) = read(&bytes, &ReadOptions::default()).unwrap();
         assert_eq!(seen.iter().map(|s| s.0).collect::<Vec<_>>(), [0, 2, 3]);
         assert_eq!(summary.dropped, 1);
-        let (seen, summary) = read(&bytes[..bytes.len() - whole.len()], &ReadOptions::default()).unwrap();
+        let (seen, summary) =
+            read(&bytes[..bytes.len() - whole.len()], &ReadOptions::default()).unwrap();
         assert_eq!(seen.len(), 2);
         assert!(matches!(summary.status, ReadStatus::Partial { .. }));
     }
@@ -430,7 +454,10 @@ mod tests {
     fn an_empty_chunk_takes_its_time_and_gives_no_frame() {
         let frames = vec![jpeg(10), Vec::new(), jpeg(20), jpeg(30)];
         let (seen, _) = read(&avi(&frames), &ReadOptions::default()).unwrap();
-        let times: Vec<i64> = seen.iter().map(|s| (s.1 * 30000.0 / 1001.0).round() as i64).collect();
+        let times: Vec<i64> = seen
+            .iter()
+            .map(|s| (s.1 * 30000.0 / 1001.0).round() as i64)
+            .collect();
         assert_eq!(times, [0, 2, 3]);
         assert_eq!(seen[1].0, 1);
     }

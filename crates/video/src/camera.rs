@@ -39,14 +39,16 @@ pub fn rank_modes(modes: &mut [CameraMode]) {
                 mode.max_fps.is_none_or(|fps| fps >= LOWEST_USEFUL_FPS),
                 fits,
                 // Of those too large the smallest is best.
-                if fits { pixels as i64 } else { -(pixels as i64) },
+                if fits {
+                    pixels as i64
+                } else {
+                    -(pixels as i64)
+                },
                 !mode.compressed,
             )
         };
         let fps = |mode: &CameraMode| mode.max_fps.unwrap_or(0.0);
-        key(b)
-            .cmp(&key(a))
-            .then_with(|| fps(b).total_cmp(&fps(a)))
+        key(b).cmp(&key(a)).then_with(|| fps(b).total_cmp(&fps(a)))
     });
 }
 
@@ -124,7 +126,15 @@ impl Devices {
         }
         let mut command = tool(&ffmpeg.path);
         command
-            .args(["-hide_banner", "-nostdin", "-f", "v4l2", "-list_formats", "all", "-i"])
+            .args([
+                "-hide_banner",
+                "-nostdin",
+                "-f",
+                "v4l2",
+                "-list_formats",
+                "all",
+                "-i",
+            ])
             .arg(self.device(index));
         let mut modes = process::run(&mut command, LIST_STALL, |_| {})
             .map(|finished| parse_v4l2_formats(&finished.messages))
@@ -143,7 +153,11 @@ impl Devices {
         let wrong = |reason: &str| VideoError::Camera {
             index,
             reason: reason.into(),
-            openable: cameras.iter().filter(|c| c.opens).map(|c| c.index).collect(),
+            openable: cameras
+                .iter()
+                .filter(|c| c.opens)
+                .map(|c| c.index)
+                .collect(),
         };
         let camera = cameras
             .iter()
@@ -291,7 +305,10 @@ mod tests {
 /dev/video0: Immediate exit requested";
         let modes = parse_v4l2_formats(text);
         assert_eq!(modes.len(), 3);
-        assert_eq!((modes[2].format.as_str(), modes[2].compressed), ("mjpeg", true));
+        assert_eq!(
+            (modes[2].format.as_str(), modes[2].compressed),
+            ("mjpeg", true)
+        );
         assert!(parse_v4l2_formats("").is_empty());
     }
 
@@ -305,7 +322,10 @@ mod tests {
 [AVFoundation indev @ 0x1] [0] Microphone";
         let cameras = parse_avfoundation_devices(text);
         assert_eq!(cameras.len(), 2);
-        assert_eq!((cameras[1].index, &*cameras[1].name), (1, "Capture screen 0"));
+        assert_eq!(
+            (cameras[1].index, &*cameras[1].name),
+            (1, "Capture screen 0")
+        );
     }
 
     #[cfg(unix)]
@@ -341,14 +361,31 @@ mod tests {
             .collect();
         assert_eq!(
             names,
-            [("cam 0".into(), true), ("cam 2".into(), true), ("cam 3".into(), false)]
+            [
+                ("cam 0".into(), true),
+                ("cam 2".into(), true),
+                ("cam 3".into(), false)
+            ]
         );
         for (index, reason) in [(9, "no such camera"), (3, "another program")] {
             let text = devices.input(&ffmpeg, index).unwrap_err().to_string();
-            assert!(text.contains(reason) && text.ends_with("those that open: 0, 2"), "{text}");
+            assert!(
+                text.contains(reason) && text.ends_with("those that open: 0, 2"),
+                "{text}"
+            );
         }
         let input = devices.input(&ffmpeg, 2).unwrap();
-        assert_eq!(input.before, ["-f", "v4l2", "-input_format", "yuyv422", "-video_size", "1280x720"]);
+        assert_eq!(
+            input.before,
+            [
+                "-f",
+                "v4l2",
+                "-input_format",
+                "yuyv422",
+                "-video_size",
+                "1280x720"
+            ]
+        );
         assert!(std::path::Path::new(&input.address).ends_with("dev/video2"));
     }
 

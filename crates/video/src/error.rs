@@ -15,7 +15,9 @@ pub(crate) const FFMPEG_INSTALL: &str = "install it (Debian and Ubuntu: `apt ins
 #[non_exhaustive]
 pub enum VideoError {
     /// The text names no kind of source. Remedy: write it differently.
-    #[error("this is no source: {reason}; give a file, a folder, a glob, an address or camera:N: {text}")]
+    #[error(
+        "this is no source: {reason}; give a file, a folder, a glob, an address or camera:N: {text}"
+    )]
     InvalidSource {
         /// What is wrong with it.
         reason: String,
@@ -91,7 +93,9 @@ pub enum VideoError {
         path: PathBuf,
     },
     /// A picture is larger than the stated limit. Remedy: raise the limit if it is meant.
-    #[error("a picture of {width}x{height} pixels is over the limit of {max_pixels} pixels; raise the limit if it is meant: {name}")]
+    #[error(
+        "a picture of {width}x{height} pixels is over the limit of {max_pixels} pixels; raise the limit if it is meant: {name}"
+    )]
     PictureTooLarge {
         /// Width in pixels.
         width: u32,
@@ -129,7 +133,10 @@ pub enum VideoError {
         openable: Vec<u32>,
     },
     /// The decoder gave nothing for too long and was ended. Remedy: try again, or a longer limit.
-    #[error("no frame came for {secs:.1} s and the decoder was ended; check the connection or raise the stall limit{}: {name}", tail_text(stderr_tail))]
+    #[error(
+        "no frame came for {secs:.1} s and the decoder was ended; check the connection or raise the stall limit{}: {name}",
+        tail_text(stderr_tail)
+    )]
     Stalled {
         /// How long nothing came, in seconds.
         secs: f64,
@@ -139,7 +146,10 @@ pub enum VideoError {
         name: String,
     },
     /// The decoder process failed before its first frame. Remedy: see its last lines.
-    #[error("the decoder failed ({reason}); try the file in another player{}: {name}", tail_text(stderr_tail))]
+    #[error(
+        "the decoder failed ({reason}); try the file in another player{}: {name}",
+        tail_text(stderr_tail)
+    )]
     DecoderFailed {
         /// How the process ended.
         reason: String,
@@ -178,7 +188,11 @@ pub enum VideoError {
 }
 
 impl VideoError {
-    pub(crate) fn io(doing: &'static str, path: impl Into<PathBuf>, source: std::io::Error) -> Self {
+    pub(crate) fn io(
+        doing: &'static str,
+        path: impl Into<PathBuf>,
+        source: std::io::Error,
+    ) -> Self {
         let path = path.into();
         if source.kind() == std::io::ErrorKind::NotFound {
             return Self::NotFound { path };
@@ -197,7 +211,10 @@ impl VideoError {
 
     /// True when every source that needs ffmpeg would fail the same way.
     pub fn is_about_ffmpeg(&self) -> bool {
-        matches!(self, Self::FfmpegMissing { .. } | Self::FfmpegUnusable { .. })
+        matches!(
+            self,
+            Self::FfmpegMissing { .. } | Self::FfmpegUnusable { .. }
+        )
     }
 }
 
@@ -240,7 +257,10 @@ mod tests {
             looked_for: "ffmpeg".into(),
         };
         let text = error.to_string();
-        assert!(text.contains("apt install ffmpeg") && !text.contains('\n'), "{text}");
+        assert!(
+            text.contains("apt install ffmpeg") && !text.contains('\n'),
+            "{text}"
+        );
         assert!(error.is_about_ffmpeg() && !error.is_retryable());
     }
 

@@ -43,11 +43,27 @@ mod tests {
 
     #[test]
     fn numbers_in_names_are_compared_by_value() {
-        let mut names = ["f10", "f2", "f1b", "f1", "f01", "e9", "f99999999999999999999999"];
+        let mut names = [
+            "f10",
+            "f2",
+            "f1b",
+            "f1",
+            "f01",
+            "e9",
+            "f99999999999999999999999",
+        ];
         names.sort_by(|a, b| compare(a.as_bytes(), b.as_bytes()));
         assert_eq!(
             names,
-            ["e9", "f01", "f1", "f1b", "f2", "f10", "f99999999999999999999999"]
+            [
+                "e9",
+                "f01",
+                "f1",
+                "f1b",
+                "f2",
+                "f10",
+                "f99999999999999999999999"
+            ]
         );
     }
 

@@ -44,7 +44,10 @@ pub fn open(source: &Source, options: &ReadOptions) -> Result<Box<dyn FrameReade
                 address: address.into(),
                 ..Input::default()
             };
-            if address.get(..4).is_some_and(|s| s.eq_ignore_ascii_case("rtsp")) {
+            if address
+                .get(..4)
+                .is_some_and(|s| s.eq_ignore_ascii_case("rtsp"))
+            {
                 // Over UDP a lost packet is a torn picture.
                 input.before = vec!["-rtsp_transport".into(), "tcp".into()];
             }
@@ -145,9 +148,11 @@ fn through_ffmpeg(
 /// True for containers with an index of their packets: ISO media and Matroska. Others are decoded
 /// from the start, as a jump in them may land on a frame that does not decode.
 fn has_index(head: &[u8]) -> bool {
-    let iso = head
-        .get(4..8)
-        .is_some_and(|kind| [b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip"].iter().any(|k| *k == kind));
+    let iso = head.get(4..8).is_some_and(|kind| {
+        [b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip"]
+            .iter()
+            .any(|k| *k == kind)
+    });
     iso || head.starts_with(&[0x1a, 0x45, 0xdf, 0xa3])
 }
 

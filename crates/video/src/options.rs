@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Result, VideoError};
+use crate::{FfmpegInfo, Result, VideoError};
 
 /// Bounds that keep a hostile or stuck source from taking the machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,6 +34,9 @@ pub enum FfmpegLocation {
     SearchPath,
     /// This very program.
     Path(PathBuf),
+    /// One that [`find_ffmpeg`](crate::find_ffmpeg) has checked; saves starting it for its version
+    /// with every source.
+    Checked(FfmpegInfo),
     /// Do as if there were none; what can be read without it still is.
     Never,
 }
@@ -161,12 +164,50 @@ mod tests {
         let base = ReadOptions::default;
         for (options, name) in [
             (ReadOptions { every: 0, ..base() }, "every"),
-            (ReadOptions { fps: Some(0.0), ..base() }, "fps"),
-            (ReadOptions { fps: Some(f64::NAN), ..base() }, "fps"),
-            (ReadOptions { fps: Some(2.0), every: 2, ..base() }, "every"),
-            (ReadOptions { start_secs: Some(f64::INFINITY), ..base() }, "start_secs"),
-            (ReadOptions { start_secs: Some(3.0), end_secs: Some(3.0), ..base() }, "end_secs"),
-            (ReadOptions { pictures_per_sec: 0.0, ..base() }, "pictures_per_sec"),
+            (
+                ReadOptions {
+                    fps: Some(0.0),
+                    ..base()
+                },
+                "fps",
+            ),
+            (
+                ReadOptions {
+                    fps: Some(f64::NAN),
+                    ..base()
+                },
+                "fps",
+            ),
+            (
+                ReadOptions {
+                    fps: Some(2.0),
+                    every: 2,
+                    ..base()
+                },
+                "every",
+            ),
+            (
+                ReadOptions {
+                    start_secs: Some(f64::INFINITY),
+                    ..base()
+                },
+                "start_secs",
+            ),
+            (
+                ReadOptions {
+                    start_secs: Some(3.0),
+                    end_secs: Some(3.0),
+                    ..base()
+                },
+                "end_secs",
+            ),
+            (
+                ReadOptions {
+                    pictures_per_sec: 0.0,
+                    ..base()
+                },
+                "pictures_per_sec",
+            ),
         ] {
             let text = options.validate().unwrap_err().to_string();
             assert!(text.starts_with(name), "{text}");

@@ -71,7 +71,9 @@ fn read_bytes(path: &Path) -> Result<Vec<u8>> {
     let io = |error| VideoError::io("reading the picture", path, error);
     let file = File::open(path).map_err(io)?;
     let mut bytes = Vec::new();
-    file.take(MAX_FILE_BYTES).read_to_end(&mut bytes).map_err(io)?;
+    file.take(MAX_FILE_BYTES)
+        .read_to_end(&mut bytes)
+        .map_err(io)?;
     if bytes.is_empty() {
         return Err(VideoError::EmptyFile { path: path.into() });
     }
@@ -97,9 +99,7 @@ pub(crate) fn decode(
         .map_err(explain)?;
     let (width, height) = decoder.dimensions();
     check_size(width, height, limits, || path.display().to_string())?;
-    decoder
-        .set_limits(decode_limits(limits))
-        .map_err(explain)?;
+    decoder.set_limits(decode_limits(limits)).map_err(explain)?;
     // A broken tag must not cost the picture: viewers show it as stored, and so do we.
     let mut orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
     if orientation == Orientation::NoTransforms
@@ -159,7 +159,12 @@ pub(crate) fn check_size(
 /// What a decoder may allocate: the picture in its widest form twice, and some room to work in.
 pub(crate) fn decode_limits(limits: &Limits) -> image::Limits {
     let mut inner = image::Limits::no_limits();
-    inner.max_alloc = Some(limits.max_pixels.saturating_mul(16).saturating_add(64 << 20));
+    inner.max_alloc = Some(
+        limits
+            .max_pixels
+            .saturating_mul(16)
+            .saturating_add(64 << 20),
+    );
     inner
 }
 
@@ -167,7 +172,9 @@ pub(crate) fn decode_limits(limits: &Limits) -> image::Limits {
 pub(crate) fn explain(error: ImageError, path: &Path, limits: &Limits) -> VideoError {
     let path = path.to_path_buf();
     match error {
-        ImageError::Limits(limit) if !matches!(limit.kind(), LimitErrorKind::Unsupported { .. }) => {
+        ImageError::Limits(limit)
+            if !matches!(limit.kind(), LimitErrorKind::Unsupported { .. }) =>
+        {
             VideoError::PictureTooLarge {
                 width: 0,
                 height: 0,
@@ -256,7 +263,9 @@ mod tests {
 
     #[test]
     fn transparent_parts_become_white_and_are_mentioned() {
-        let drawn = RgbaImage::from_fn(4, 2, |x, _| Rgba([200, 0, 0, [0, 255, 128, 255][x as usize]]));
+        let drawn = RgbaImage::from_fn(4, 2, |x, _| {
+            Rgba([200, 0, 0, [0, 255, 128, 255][x as usize]])
+        });
         let picture = load(&png(&drawn.into()), &Limits::default()).unwrap();
         assert_eq!(picture.image.pixel(0, 0), Some([255, 255, 255]));
         assert_eq!(picture.image.pixel(1, 1), Some([200, 0, 0]));
@@ -270,9 +279,13 @@ mod tests {
 
     #[test]
     fn sixteen_bits_are_scaled_and_not_cut_off() {
-        let deep = image::ImageBuffer::from_fn(3, 1, |x, _| Luma([[0u16, 32896, 65535][x as usize]]));
+        let deep =
+            image::ImageBuffer::from_fn(3, 1, |x, _| Luma([[0u16, 32896, 65535][x as usize]]));
         let picture = load(&png(&DynamicImage::ImageLuma16(deep)), &Limits::default()).unwrap();
-        assert_eq!(picture.image.pixels(), [0, 0, 0, 128, 128, 128, 255, 255, 255]);
+        assert_eq!(
+            picture.image.pixels(),
+            [0, 0, 0, 128, 128, 128, 255, 255, 255]
+        );
     }
 
     #[test]
@@ -290,7 +303,10 @@ mod tests {
     fn all_eight_orientations_of_a_png_stand_upright() {
         // The picture is marked in its upper left corner only, then stored as each tag says.
         let mut upright = DynamicImage::new_rgb8(6, 4);
-        upright.as_mut_rgb8().unwrap().put_pixel(0, 0, image::Rgb([255, 0, 0]));
+        upright
+            .as_mut_rgb8()
+            .unwrap()
+            .put_pixel(0, 0, image::Rgb([255, 0, 0]));
         let undo = [1u8, 2, 3, 4, 5, 8, 7, 6];
         for tag in 1..=8u8 {
             let mut stored = upright.clone();
@@ -313,7 +329,11 @@ mod tests {
                 )
                 .unwrap();
             let picture = load(&bytes, &Limits::default()).unwrap();
-            assert_eq!(picture.image.pixels(), upright.as_bytes(), "orientation {tag}");
+            assert_eq!(
+                picture.image.pixels(),
+                upright.as_bytes(),
+                "orientation {tag}"
+            );
         }
     }
 
@@ -321,7 +341,10 @@ mod tests {
     fn an_orientation_in_xmp_is_read_both_ways_it_is_written() {
         let turned = Some(Orientation::Rotate180);
         assert_eq!(xmp_orientation(b"<x tiff:Orientation=\"3\"/>"), turned);
-        assert_eq!(xmp_orientation(b"<tiff:Orientation>3</tiff:Orientation>"), turned);
+        assert_eq!(
+            xmp_orientation(b"<tiff:Orientation>3</tiff:Orientation>"),
+            turned
+        );
         assert_eq!(xmp_orientation(b"<tiff:Orientation>"), None);
         assert_eq!(xmp_orientation(b"tiff:Orientation=\"9\""), None);
     }
@@ -329,19 +352,27 @@ mod tests {
     #[test]
     fn a_cut_jpeg_is_an_error_and_never_a_grey_half() {
         let mut bytes = Vec::new();
-        let noise: Vec<u8> = (0..64 * 64 * 3u32).map(|i| (i * 7919 % 256) as u8).collect();
+        let noise: Vec<u8> = (0..64 * 64 * 3u32)
+            .map(|i| (i * 7919 % 256) as u8)
+            .collect();
         image::codecs::jpeg::JpegEncoder::new(&mut bytes)
             .encode(&noise, 64, 64, image::ExtendedColorType::Rgb8)
             .unwrap();
         assert!(load(&bytes, &Limits::default()).is_ok());
         let error = load(&bytes[..bytes.len() / 2], &Limits::default()).unwrap_err();
-        assert!(matches!(error, VideoError::PictureDamaged { .. }), "{error}");
+        assert!(
+            matches!(error, VideoError::PictureDamaged { .. }),
+            "{error}"
+        );
     }
 
     #[test]
     fn an_empty_a_missing_and_a_text_file_are_told_apart() {
         let limits = Limits::default();
-        assert!(matches!(load(b"", &limits), Err(VideoError::EmptyFile { .. })));
+        assert!(matches!(
+            load(b"", &limits),
+            Err(VideoError::EmptyFile { .. })
+        ));
         assert!(matches!(
             load(b"just words", &limits),
             Err(VideoError::PictureUnsupported { .. })

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use shelfscan_inference_core::{FrameTime, Notice, SourceId, VideoFrame};
 
 use crate::{
-    CancelHandle, FrameReader, ReadOptions, ReadStatus, ReadSummary, Result, SourceInfo, VideoError,
+    CancelHandle, FrameReader, ReadOptions, ReadStatus, ReadSummary, Result, SourceInfo,
+    VideoError,
     picture::{Picture, read_picture},
     select::{Choice, Selector},
 };
@@ -207,7 +208,10 @@ mod tests {
             })
             .collect();
         let mut reader = open(files, &ReadOptions::default()).unwrap();
-        assert_eq!((reader.info().width, reader.info().declared_frames), (9, Some(4)));
+        assert_eq!(
+            (reader.info().width, reader.info().declared_frames),
+            (9, Some(4))
+        );
         let mut seen = Vec::new();
         while let Some(frame) = reader.next_frame().unwrap() {
             seen.push((frame.index, frame.image.width(), frame.time.secs));
@@ -215,7 +219,11 @@ mod tests {
         assert_eq!(seen, [(1, 9, 1.0), (3, 11, 3.0)]);
         let summary = reader.summary();
         assert_eq!((summary.delivered, summary.dropped), (2, 2));
-        assert!(summary.status.to_string().contains("2 of 4"), "{}", summary.status);
+        assert!(
+            summary.status.to_string().contains("2 of 4"),
+            "{}",
+            summary.status
+        );
     }
 
     #[test]

@@ -6,7 +6,8 @@ use std::path::Path;
 use shelfscan_inference_core::{FrameTime, Notice, RgbImage, SourceId, VideoFrame};
 
 use crate::{
-    CancelHandle, FrameReader, ReadOptions, ReadStatus, ReadSummary, Result, SourceInfo, VideoError,
+    CancelHandle, FrameReader, ReadOptions, ReadStatus, ReadSummary, Result, SourceInfo,
+    VideoError,
     select::{Choice, Selector},
 };
 
@@ -139,13 +140,18 @@ impl<S: Steps> FrameReader for Sequential<S> {
         notices.extend(self.steps.notices());
         let reason = self.broken.clone().or_else(|| {
             let first = self.lost.first()?;
-            Some(format!("{} frame(s) are lost, the first: {first}", self.lost_count))
+            Some(format!(
+                "{} frame(s) are lost, the first: {first}",
+                self.lost_count
+            ))
         });
         ReadSummary {
             decoded: self.next_index - self.lost_count,
             delivered: self.delivered,
             dropped: self.lost_count,
-            status: reason.map_or(ReadStatus::Complete, |reason| ReadStatus::Partial { reason }),
+            status: reason.map_or(ReadStatus::Complete, |reason| ReadStatus::Partial {
+                reason,
+            }),
             notices,
         }
     }

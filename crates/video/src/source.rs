@@ -17,9 +17,7 @@ pub(crate) const PICTURE_EXTENSIONS: [&str; 15] = [
 ];
 
 /// Address schemes that are live: their frames are lost when not taken.
-const LIVE_SCHEMES: [&str; 8] = [
-    "rtsp", "rtsps", "rtmp", "rtmps", "rtp", "srt", "udp", "tcp",
-];
+const LIVE_SCHEMES: [&str; 8] = ["rtsp", "rtsps", "rtmp", "rtmps", "rtp", "srt", "udp", "tcp"];
 
 /// Address schemes that are read like a file.
 const FILE_SCHEMES: [&str; 4] = ["http", "https", "ftp", "sftp"];
@@ -58,7 +56,10 @@ impl PictureSet {
             });
         }
         files.sort_by(|a, b| {
-            natural::compare(a.as_os_str().as_encoded_bytes(), b.as_os_str().as_encoded_bytes())
+            natural::compare(
+                a.as_os_str().as_encoded_bytes(),
+                b.as_os_str().as_encoded_bytes(),
+            )
         });
         Ok(files)
     }
@@ -223,7 +224,15 @@ mod tests {
 
     #[test]
     fn a_text_that_names_nothing_is_refused_with_the_reason() {
-        for text in ["", "  ", "camera:", "camera:first", "gopher://x", "http://", "rtsp://-i"] {
+        for text in [
+            "",
+            "  ",
+            "camera:",
+            "camera:first",
+            "gopher://x",
+            "http://",
+            "rtsp://-i",
+        ] {
             assert!(
                 matches!(Source::parse(text), Err(VideoError::InvalidSource { .. })),
                 "{text}"

@@ -169,10 +169,16 @@ impl ClipWriter {
         };
         let frame_secs = 1.0 / self.options.fps;
         let last = encoder.grid.last_secs;
-        let end = end_secs.filter(|end| *end > last).unwrap_or(last + frame_secs);
+        let end = end_secs
+            .filter(|end| *end > last)
+            .unwrap_or(last + frame_secs);
         let repeats = encoder.grid.repeats_until(end);
         // A clip shorter than half a frame still shows its one frame.
-        let repeats = if encoder.grid.written == 0 { 1 } else { repeats };
+        let repeats = if encoder.grid.written == 0 {
+            1
+        } else {
+            repeats
+        };
         let written = encoder.write_held(repeats);
         encoder.stdin = None;
         let status = encoder.watchdog.during(|| encoder.guard.wait_to_end());
@@ -197,14 +203,23 @@ impl ClipWriter {
         let io = |error| VideoError::io("starting the encoder", &self.ffmpeg.path, error);
         let mut command = tool(&self.ffmpeg.path);
         command
-            .args(["-hide_banner", "-nostdin", "-nostats", "-loglevel", "warning", "-y"])
+            .args([
+                "-hide_banner",
+                "-nostdin",
+                "-nostats",
+                "-loglevel",
+                "warning",
+                "-y",
+            ])
             .args(["-f", "rawvideo", "-pix_fmt", "rgb24"])
             .args(["-video_size", &format!("{width}x{height}")])
             .args(["-framerate", &self.options.fps.to_string()])
             .args(["-i", "pipe:0", "-an"])
             // 4:2:0 has one colour sample for two pixels either way, so both sides must be even.
             .args(["-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2"])
-            .args(["-c:v", "libx264", "-preset", "veryfast", "-pix_fmt", "yuv420p"])
+            .args([
+                "-c:v", "libx264", "-preset", "veryfast", "-pix_fmt", "yuv420p",
+            ])
             .args(["-crf", &self.options.crf.to_string()])
             .args(["-movflags", "+faststart", "-f", "mp4"])
             .arg(file_argument(&self.part))
@@ -294,7 +309,8 @@ fn fitted(frame: &RgbImage, width: u32, height: u32) -> RgbImage {
     }
     let scale = (f64::from(width) / f64::from(frame.width()))
         .min(f64::from(height) / f64::from(frame.height()));
-    let side = |length: u32, limit: u32| ((f64::from(length) * scale).round() as u32).clamp(1, limit);
+    let side =
+        |length: u32, limit: u32| ((f64::from(length) * scale).round() as u32).clamp(1, limit);
     let (w, h) = (side(frame.width(), width), side(frame.height(), height));
     let Some(view) = image::ImageBuffer::<image::Rgb<u8>, &[u8]>::from_raw(
         frame.width(),
@@ -413,7 +429,12 @@ mod tests {
         assert!(path.ends_with("a/b/frame_000042.jpg"));
         let back = crate::load_picture(&path, &crate::Limits::default()).unwrap();
         assert_eq!((back.width(), back.height()), (33, 17));
-        assert_eq!(std::fs::read_dir(folder.path().join("a/b")).unwrap().count(), 1);
+        assert_eq!(
+            std::fs::read_dir(folder.path().join("a/b"))
+                .unwrap()
+                .count(),
+            1
+        );
         assert!(FrameDirWriter::create(folder.path(), 0).is_err());
     }
 }

@@ -1,6 +1,14 @@
 //! Uncompressed YUV4MPEG2 files.
 
-use std::{fs::File, io::BufReader, path::Path};
+use std::{
+    fs::File,
+    io::{BufReader, Read},
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use shelfscan_inference_core::{FrameTime, RgbImage, SourceId};
 use y4m::Colorspace;
@@ -15,10 +23,27 @@ use crate::{
 /// Reads a Y4M file. Colours are BT.601, as nothing in the format says otherwise; the range is the
 /// limited one unless the header says `XCOLORRANGE=FULL`.
 pub(crate) struct Y4mReader {
-    decoder: y4m::Decoder<BufReader<File>>,
+    decoder: y4m::Decoder<Counted<BufReader<File>>>,
+    /// Bytes taken from the file, which tell a clean end from one inside a frame.
+    taken: Arc<AtomicU64>,
+    file_bytes: u64,
     layout: Layout,
     fps: f64,
     index: u64,
+}
+
+/// Counts what is read through it.
+struct Counted<R> {
+    inner: R,
+    count: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        self.count.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
 }
 
 /// How the planes of a frame lie in memory.
@@ -41,8 +66,14 @@ impl Y4mReader {
         let io = |error| VideoError::io("opening the file", path, error);
         let file = File::open(path).map_err(io)?;
         let file_bytes = file.metadata().map_err(io)?.len();
-        let bytes = usize::try_from(options.limits.max_pixels.saturating_mul(6)).unwrap_or(usize::MAX);
-        let decoder = y4m::Decoder::new_with_limits(BufReader::new(file), y4m::Limits { bytes })
+        let bytes =
+            usize::try_from(options.limits.max_pixels.saturating_mul(6)).unwrap_or(usize::MAX);
+        let taken = Arc::new(AtomicU64::new(0));
+        let input = Counted {
+            inner: BufReader::with_capacity(256 << 10, file),
+            count: Arc::clone(&taken),
+        };
+        let decoder = y4m::Decoder::new_with_limits(input, y4m::Limits { bytes })
             .map_err(|error| unreadable(format!("the Y4M header is broken: {error}"), path))?;
         let (width, height) = (decoder.get_width(), decoder.get_height());
         let side = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
@@ -56,8 +87,9 @@ impl Y4mReader {
         let layout = Layout {
             width,
             height,
-            chroma: chroma_shifts(colours)
-                .ok_or_else(|| unreadable(format!("colour format {colours:?} is not read"), path))?,
+            chroma: chroma_shifts(colours).ok_or_else(|| {
+                unreadable(format!("colour format {colours:?} is not read"), path)
+            })?,
             bits: decoder.get_bit_depth(),
             full_range: decoder
                 .get_raw_params()
@@ -66,8 +98,9 @@ impl Y4mReader {
         };
         let rate = decoder.get_framerate();
         let declared = (rate.num > 0 && rate.den > 0).then(|| rate.num as f64 / rate.den as f64);
-        // The header is a line of its own and each frame has at least `FRAME` and a line end.
-        let frames = file_bytes / (layout.frame_bytes() as u64 + 6);
+        // Each frame has a line of its own in front, which is `FRAME` and seldom more.
+        let body = file_bytes.saturating_sub(taken.load(Ordering::Relaxed));
+        let frames = body / (layout.frame_bytes() as u64 + 6);
         let info = SourceInfo {
             codec: "rawvideo".into(),
             container: "y4m".into(),
@@ -82,6 +115,8 @@ impl Y4mReader {
         };
         let steps = Self {
             decoder,
+            taken,
+            file_bytes,
             layout,
             fps: declared.unwrap_or(25.0),
             index: 0,
@@ -93,9 +128,11 @@ impl Y4mReader {
 impl Steps for Y4mReader {
     fn step(&mut self, choose: &mut dyn FnMut(FrameTime) -> Choice) -> Step {
         let time = FrameTime::exact(self.index as f64 / self.fps);
+        let before = self.taken.load(Ordering::Relaxed);
         let frame = match self.decoder.read_frame() {
             Ok(frame) => frame,
-            Err(y4m::Error::EOF) => return Step::End,
+            Err(y4m::Error::EOF) if before >= self.file_bytes => return Step::End,
+            Err(y4m::Error::EOF) => return Step::Broken("the file ends inside a frame".into()),
             Err(error) => return Step::Broken(format!("the file breaks off: {error}")),
         };
         self.index += 1;
@@ -103,7 +140,11 @@ impl Steps for Y4mReader {
             Choice::Skip => Step::Skipped,
             Choice::Stop => Step::Stop,
             Choice::Deliver => {
-                let planes = [frame.get_y_plane(), frame.get_u_plane(), frame.get_v_plane()];
+                let planes = [
+                    frame.get_y_plane(),
+                    frame.get_u_plane(),
+                    frame.get_v_plane(),
+                ];
                 let pixels = self.layout.to_rgb(planes);
                 match RgbImage::new(self.layout.width as u32, self.layout.height as u32, pixels) {
                     Ok(image) => Step::Frame(image, time),
@@ -128,7 +169,9 @@ impl Layout {
         let scale = 1.0 / (1u32 << (self.bits - 8)) as f32;
         let sample = |plane: &[u8], at: usize| -> f32 {
             if wide {
-                let value = plane.get(at * 2..at * 2 + 2).map_or(0, |b| u16::from_le_bytes([b[0], b[1]]));
+                let value = plane
+                    .get(at * 2..at * 2 + 2)
+                    .map_or(0, |b| u16::from_le_bytes([b[0], b[1]]));
                 f32::from(value) * scale
             } else {
                 plane.get(at).map_or(0.0, |b| f32::from(*b))
@@ -208,8 +251,12 @@ mod tests {
 
     #[test]
     fn frames_of_odd_size_come_with_the_declared_rate() {
-        let (_folder, path) = file("W3 H3 F30000:1001 C420jpeg", &[plain(235, 128, 128), plain(81, 90, 240)]);
-        let mut reader = Y4mReader::open(&path, SourceId::new("a"), &ReadOptions::default()).unwrap();
+        let (_folder, path) = file(
+            "W3 H3 F30000:1001 C420jpeg",
+            &[plain(235, 128, 128), plain(81, 90, 240)],
+        );
+        let mut reader =
+            Y4mReader::open(&path, SourceId::new("a"), &ReadOptions::default()).unwrap();
         assert_eq!(reader.info().declared_frames, Some(2));
         let white = reader.next_frame().unwrap().unwrap();
         assert_eq!(white.image.pixel(2, 2), Some([255, 255, 255]));
@@ -225,7 +272,8 @@ mod tests {
     fn ten_bits_and_full_range_give_the_same_grey() {
         let deep: Vec<u8> = [[0x00u8, 0x02]; 4 * 3].concat(); // 512 of 1023 in all three planes
         let (_folder, path) = file("W2 H2 F25:1 C444p10 XCOLORRANGE=FULL", &[deep]);
-        let mut reader = Y4mReader::open(&path, SourceId::new("a"), &ReadOptions::default()).unwrap();
+        let mut reader =
+            Y4mReader::open(&path, SourceId::new("a"), &ReadOptions::default()).unwrap();
         let frame = reader.next_frame().unwrap().unwrap();
         assert_eq!(frame.image.pixel(0, 1), Some([128, 128, 128]));
     }
@@ -235,7 +283,8 @@ mod tests {
         let (_folder, path) = file("W3 H3 F25:1", &[plain(100, 128, 128), plain(100, 128, 128)]);
         let bytes = std::fs::read(&path).unwrap();
         std::fs::write(&path, &bytes[..bytes.len() - 5]).unwrap();
-        let mut reader = Y4mReader::open(&path, SourceId::new("a"), &ReadOptions::default()).unwrap();
+        let mut reader =
+            Y4mReader::open(&path, SourceId::new("a"), &ReadOptions::default()).unwrap();
         assert!(reader.next_frame().unwrap().is_some());
         assert!(reader.next_frame().unwrap().is_none());
         let status = reader.summary().status;
@@ -245,8 +294,12 @@ mod tests {
     #[test]
     fn a_header_alone_is_a_file_without_frames_and_a_giant_one_is_refused() {
         let (_folder, path) = file("W3 H3 F25:1", &[]);
-        let mut reader = Y4mReader::open(&path, SourceId::new("a"), &ReadOptions::default()).unwrap();
-        assert!(matches!(reader.next_frame(), Err(VideoError::NoFrames { .. })));
+        let mut reader =
+            Y4mReader::open(&path, SourceId::new("a"), &ReadOptions::default()).unwrap();
+        assert!(matches!(
+            reader.next_frame(),
+            Err(VideoError::NoFrames { .. })
+        ));
         let (_folder, path) = file("W90000 H90000 F25:1", &[]);
         assert!(Y4mReader::open(&path, SourceId::new("a"), &ReadOptions::default()).is_err());
     }

@@ -37,7 +37,13 @@ pub(crate) fn decode_command(
     options: &ReadOptions,
 ) -> Command {
     let mut command = tool(program);
-    command.args(["-hide_banner", "-nostdin", "-nostats", "-loglevel", "level+info"]);
+    command.args([
+        "-hide_banner",
+        "-nostdin",
+        "-nostats",
+        "-loglevel",
+        "level+info",
+    ]);
     let max_pixels = options.limits.max_pixels.min(i32::MAX as u64);
     command.args(["-max_pixels", &max_pixels.to_string()]);
     if plan.skip_nokey {
@@ -58,7 +64,15 @@ pub(crate) fn decode_command(
         // makes the two sides wait for each other.
         .args(["-map", "0:V:0", "-an", "-sn", "-dn", "-autoscale", "0"])
         .args(["-fps_mode", "passthrough", "-vf", &filters(plan, options)])
-        .args(["-f", "rawvideo", "-pix_fmt", "rgb24", "-flush_packets", "1", "pipe:1"]);
+        .args([
+            "-f",
+            "rawvideo",
+            "-pix_fmt",
+            "rgb24",
+            "-flush_packets",
+            "1",
+            "pipe:1",
+        ]);
     command
 }
 

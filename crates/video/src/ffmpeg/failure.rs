@@ -37,7 +37,18 @@ pub(crate) fn explain(
     let was_killed = status.is_none_or(|s| s.code().is_none());
     let banner = &known.banner;
     let nothing = || "the decoder gave no frame and no reason".to_owned();
-    if was_killed {
+    let is_too_large = said
+        .as_deref()
+        .is_some_and(|e| e.contains("exceeds specified max pixel count"));
+    if is_too_large {
+        let size = banner.upright();
+        VideoError::PictureTooLarge {
+            width: size.width,
+            height: size.height,
+            max_pixels: options.limits.max_pixels,
+            name,
+        }
+    } else if was_killed {
         VideoError::DecoderFailed {
             reason: describe(status),
             stderr_tail: known.tail.text(),
@@ -58,7 +69,7 @@ pub(crate) fn explain(
     } else if complaints
         .last_error
         .as_deref()
-        .is_some_and(|e| e.contains(": Invalid data found"))
+        .is_some_and(|e| e.contains("Invalid data found"))
     {
         VideoError::Unreadable {
             reason: said.unwrap_or_else(nothing),

@@ -42,6 +42,7 @@ pub(crate) fn find_for(location: &FfmpegLocation, needed_for: &str) -> Result<Ff
     let program = match location {
         FfmpegLocation::SearchPath => PathBuf::from("ffmpeg"),
         FfmpegLocation::Path(path) => path.clone(),
+        FfmpegLocation::Checked(info) => return Ok(info.clone()),
         FfmpegLocation::Never => {
             return Err(VideoError::FfmpegMissing {
                 needed_for: needed_for.into(),
@@ -50,15 +51,11 @@ pub(crate) fn find_for(location: &FfmpegLocation, needed_for: &str) -> Result<Ff
         }
     };
     let mut lines = Vec::new();
-    let ran = process::run(
-        tool(&program).arg("-version"),
-        VERSION_STALL,
-        |line| {
-            if lines.is_empty() {
-                lines.push(String::from_utf8_lossy(line).into_owned());
-            }
-        },
-    );
+    let ran = process::run(tool(&program).arg("-version"), VERSION_STALL, |line| {
+        if lines.is_empty() {
+            lines.push(String::from_utf8_lossy(line).into_owned());
+        }
+    });
     let unusable = |found: String| VideoError::FfmpegUnusable {
         found,
         path: program.clone(),
@@ -106,7 +103,9 @@ pub(crate) fn file_argument(path: &Path) -> OsString {
 }
 
 fn version_text(line: &str) -> Option<&str> {
-    line.strip_prefix("ffmpeg version ")?.split_whitespace().next()
+    line.strip_prefix("ffmpeg version ")?
+        .split_whitespace()
+        .next()
 }
 
 fn version_number(version: &str) -> Option<(u32, u32)> {
@@ -114,7 +113,9 @@ fn version_number(version: &str) -> Option<(u32, u32)> {
     let mut parts = digits.split(|c: char| !c.is_ascii_digit());
     let major = parts.next()?.parse().ok()?;
     // A date or a commit count is no release number.
-    let rest = &digits[digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len())..];
+    let rest = &digits[digits
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(digits.len())..];
     let minor = if rest.starts_with('.') {
         parts.next()?.parse().ok()?
     } else {
@@ -143,12 +144,19 @@ mod tests {
         for (line, number) in [
             ("ffmpeg version 5.1.9-0+deb12u1 Copyright", Some((5, 1))),
             ("ffmpeg version n7.0 Copyright", Some((7, 0))),
-            ("ffmpeg version 4.4.2-0ubuntu0.22.04.1 Copyright", Some((4, 4))),
+            (
+                "ffmpeg version 4.4.2-0ubuntu0.22.04.1 Copyright",
+                Some((4, 4)),
+            ),
             ("ffmpeg version 10.2 Copyright", Some((10, 2))),
             ("ffmpeg version N-109000-gabcdef Copyright", None),
             ("ffmpeg version 2024-05-01-git-96d3 Copyright", None),
         ] {
-            assert_eq!(version_number(version_text(line).unwrap()), number, "{line}");
+            assert_eq!(
+                version_number(version_text(line).unwrap()),
+                number,
+                "{line}"
+            );
         }
         assert_eq!(version_text("bash: ffmpeg: not for you"), None);
     }
@@ -176,7 +184,10 @@ mod tests {
             std::fs::write(&path, format!("#!/bin/sh\necho '{line}'\n")).unwrap();
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
             let error = find_ffmpeg(&FfmpegLocation::Path(path)).unwrap_err();
-            assert!(matches!(error, VideoError::FfmpegUnusable { .. }), "{error}");
+            assert!(
+                matches!(error, VideoError::FfmpegUnusable { .. }),
+                "{error}"
+            );
             assert!(error.to_string().contains(line), "{error}");
         }
     }

@@ -203,11 +203,7 @@ impl Banner {
     }
 
     fn video(&mut self, text: &str) {
-        self.info.codec = text
-            .split([' ', ','])
-            .next()
-            .unwrap_or_default()
-            .to_owned();
+        self.info.codec = text.split([' ', ',']).next().unwrap_or_default().to_owned();
         for (i, part) in top_level_parts(text).enumerate() {
             let first = word(part);
             if let Some((width, height)) = first
@@ -282,12 +278,21 @@ mod tests {
         let line = b"[showinfo@seen @ 0x1] [info] n:0 pts:NOPTS pts_time:NOPTS duration:1 s:2x4 i:P iskey:0 type:P";
         assert!(matches!(
             parse_showinfo(line),
-            Some(Line::Frame { stage: Stage::Seen, pts: None, width: 2, height: 4, is_key: false })
+            Some(Line::Frame {
+                stage: Stage::Seen,
+                pts: None,
+                width: 2,
+                height: 4,
+                is_key: false
+            })
         ));
         let line = b"[showinfo@seen @ 0x1] [info] config in time_base: 1/90000, frame_rate: 25/1";
         assert_eq!(
             parse_showinfo(line),
-            Some(Line::Config { stage: Stage::Seen, tick_secs: 1.0 / 90000.0 })
+            Some(Line::Config {
+                stage: Stage::Seen,
+                tick_secs: 1.0 / 90000.0
+            })
         );
     }
 
@@ -318,7 +323,10 @@ mod tests {
             banner.push(line);
         }
         let info = banner.upright();
-        assert_eq!((info.width, info.height, info.rotation_degrees), (320, 1136, 90));
+        assert_eq!(
+            (info.width, info.height, info.rotation_degrees),
+            (320, 1136, 90)
+        );
         assert_eq!(info.codec, "h264");
         assert_eq!(info.container, "mov,mp4,m4a,3gp,3g2,mj2");
         assert_eq!(info.pixel_format.as_deref(), Some("yuv420p"));
@@ -339,11 +347,16 @@ mod tests {
     #[test]
     fn damage_is_told_apart_from_grumbling() {
         let (weight, text) = weigh("[h264 @ 0x55f5] [error] mmco: unref short failure");
-        assert_eq!((weight, text.as_str()), (Weight::Error, "h264: mmco: unref short failure"));
+        assert_eq!(
+            (weight, text.as_str()),
+            (Weight::Error, "h264: mmco: unref short failure")
+        );
         assert!(!is_damage(&text) && !is_harmless(&text));
         let (weight, text) = weigh("[warning] file:a.mp4: corrupt decoded frame in stream 0");
         assert!(weight == Weight::Warning && is_damage(&text));
-        let (_, text) = weigh("[rawvideo @ 0x1] [error] Application provided invalid, non monotonically increasing dts to muxer");
+        let (_, text) = weigh(
+            "[rawvideo @ 0x1] [error] Application provided invalid, non monotonically increasing dts to muxer",
+        );
         assert!(is_harmless(&text));
         let (_, text) = weigh("[AVHWDeviceContext @ 0x1] [error] libva: open failed");
         assert!(is_harmless(&text));

@@ -30,7 +30,9 @@ impl PacketTimes {
 
     /// Time of the last key frame at or before `secs`.
     pub(crate) fn key_before(&self, secs: f64) -> Option<f64> {
-        let count = self.key_secs.partition_point(|t| *t <= secs + self.slack_secs);
+        let count = self
+            .key_secs
+            .partition_point(|t| *t <= secs + self.slack_secs);
         count.checked_sub(1).map(|i| self.key_secs[i])
     }
 }
@@ -170,7 +172,10 @@ mod tests {
             "stream|time_base=1/512",
         ])
         .unwrap();
-        assert_eq!([0.0, 1.0, 2.0, 3.0, 4.0].map(|t| times.index_at(t)), [0, 1, 2, 3, 4]);
+        assert_eq!(
+            [0.0, 1.0, 2.0, 3.0, 4.0].map(|t| times.index_at(t)),
+            [0, 1, 2, 3, 4]
+        );
         assert_eq!(times.key_before(1.9), Some(0.0));
         assert_eq!(times.key_before(2.0), Some(2.0));
         assert_eq!(times.key_before(-1.0), None);
@@ -178,7 +183,10 @@ mod tests {
 
     #[test]
     fn a_packet_without_a_time_makes_the_list_unusable() {
-        assert_eq!(listed(&["packet|pts=N/A|flags=K_", "stream|time_base=1/512"]), None);
+        assert_eq!(
+            listed(&["packet|pts=N/A|flags=K_", "stream|time_base=1/512"]),
+            None
+        );
         assert_eq!(listed(&["packet|pts=3|flags=K_"]), None);
         assert_eq!(listed(&["stream|time_base=1/512"]), None);
     }

@@ -108,11 +108,7 @@ struct Cancel {
 }
 
 impl FfmpegReader {
-    pub(crate) fn open(
-        ffmpeg: FfmpegInfo,
-        target: Target,
-        options: &ReadOptions,
-    ) -> Result<Self> {
+    pub(crate) fn open(ffmpeg: FfmpegInfo, target: Target, options: &ReadOptions) -> Result<Self> {
         let stall = Duration::from_secs_f64(options.limits.stall_secs);
         let probe = ffmpeg.ffprobe.as_deref().zip(target.file.as_deref());
         let declared = probe.and_then(|(ffprobe, file)| declared_frames(ffprobe, file, stall));
@@ -362,7 +358,9 @@ impl FrameReader for FfmpegReader {
                 }
                 Some(_) => continue,
             };
-            check_size(width, height, &self.options.limits, || self.target.name.clone())?;
+            check_size(width, height, &self.options.limits, || {
+                self.target.name.clone()
+            })?;
             let bytes = width as usize * height as usize * 3;
             let Some(pixels) = self.pixels(bytes) else {
                 self.finish(Some("the decoder broke off inside a frame".into()))?;
@@ -414,13 +412,19 @@ impl FrameReader for FfmpegReader {
         if known.estimated > 0 {
             notices.push(Notice::new(
                 "times_estimated",
-                format!("{} frame(s) had no time; it was interpolated", known.estimated),
+                format!(
+                    "{} frame(s) had no time; it was interpolated",
+                    known.estimated
+                ),
             ));
         }
         if known.jumps_back > 0 {
             notices.push(Notice::new(
                 "clock_jumped_back",
-                format!("the source's clock jumped back {} time(s)", known.jumps_back),
+                format!(
+                    "the source's clock jumped back {} time(s)",
+                    known.jumps_back
+                ),
             ));
         }
         let reason = match &self.end {
@@ -438,7 +442,9 @@ impl FrameReader for FfmpegReader {
             decoded: known.decoded,
             delivered: self.delivered,
             dropped: short.map_or(0, |declared| declared - known.decoded),
-            status: reason.map_or(ReadStatus::Complete, |reason| ReadStatus::Partial { reason }),
+            status: reason.map_or(ReadStatus::Complete, |reason| ReadStatus::Partial {
+                reason,
+            }),
             notices,
         }
     }

@@ -259,7 +259,10 @@ impl Tracker {
         } else {
             let info = &lock(&self.known).banner.info;
             let step = self.step_secs.unwrap_or_else(|| {
-                1.0 / info.declared_fps.filter(|f| *f > 0.0).unwrap_or(FALLBACK_FPS)
+                1.0 / info
+                    .declared_fps
+                    .filter(|f| *f > 0.0)
+                    .unwrap_or(FALLBACK_FPS)
             });
             FrameTime::estimated(self.last_secs.map_or(info.start_secs, |last| last + step))
         };
