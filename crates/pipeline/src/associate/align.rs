@@ -13,15 +13,16 @@ use super::{
 };
 
 /// Bucket side per level, finest first, in cells: more and finer points where precision is won.
-const BUCKETS: [usize; 4] = [5, 3, 2, 2];
+const BUCKETS: [usize; 4] = [6, 3, 2, 2];
 
 /// Gradients below this many grey levels per cell are noise.
 const MIN_GRADIENT: f32 = 1.5;
 
-const STEPS_PER_LEVEL: usize = 6;
+const STEPS_PER_LEVEL: usize = 5;
 
-/// Step size, in cells, below which a level is done.
-const DONE_CELLS: f64 = 0.02;
+/// Step size, in cells, below which a level is done: the next one takes over from there, and the
+/// finest ends at a fraction of a source pixel.
+const DONE_CELLS: f64 = 0.05;
 
 /// Share of the points that has to lie in the other frame.
 const MIN_COMMON: f32 = 0.2;
@@ -142,6 +143,7 @@ impl Reference {
     /// Gauss-Newton from the coarsest level to the finest.
     fn refine(&self, frame: &Pyramid, start: &Similarity) -> Option<Alignment> {
         let mut map = *start;
+        let mut values = Vec::new();
         for level in (0..self.levels.len().min(frame.levels.len())).rev() {
             let points = &self.levels[level];
             if points.len() < 12 {
@@ -152,7 +154,7 @@ impl Reference {
                 per_px: 1.0 / frame.cell_of(level),
             };
             for _ in 0..STEPS_PER_LEVEL {
-                let step = self.step(points, &view, &map)?;
+                let step = self.step(points, &view, &map, &mut values)?;
                 map = step.inverse().then(&map);
                 if !(0.5..2.0).contains(&map.zoom()) {
                     return None;
@@ -184,15 +186,28 @@ impl Reference {
     }
 
     /// One step: the small map of the reference plane that explains the difference.
-    fn step(&self, points: &[Point], view: &LevelView<'_>, map: &Similarity) -> Option<Similarity> {
-        let values: Vec<f32> = points.iter().map(|p| view.at(p, map)).collect();
-        let (gain, offset) = exposure(points, &values)?;
+    fn step(
+        &self,
+        points: &[Point],
+        view: &LevelView<'_>,
+        map: &Similarity,
+        values: &mut Vec<f32>,
+    ) -> Option<Similarity> {
+        let mut sums = Sums::default();
+        values.clear();
+        for (point, value) in view.values(points, map) {
+            values.push(value);
+            if value.is_finite() {
+                sums.add(point.value, value);
+            }
+        }
+        let (gain, offset) = sums.exposure(points.len())?;
         let (cx, cy) = self.centre();
         let half = cx.max(cy) as f32;
         let (cx, cy) = (cx as f32, cy as f32);
         let mut differences = 0.0f32;
         let mut count = 0usize;
-        for (point, value) in points.iter().zip(&values) {
+        for (point, value) in points.iter().zip(&*values) {
             if value.is_finite() {
                 differences += (value * gain + offset - point.value).abs();
                 count += 1;
@@ -201,7 +216,7 @@ impl Reference {
         // Huber's limit follows the fit, so that early steps use every point.
         let limit = (differences / count as f32).max(1.0) * 1.5;
         let mut normal = [[0.0f32; 5]; 4];
-        for (point, value) in points.iter().zip(&values) {
+        for (point, value) in points.iter().zip(&*values) {
             if !value.is_finite() {
                 continue;
             }
@@ -243,20 +258,25 @@ struct LevelView<'a> {
 }
 
 impl LevelView<'_> {
-    /// The frame's value under a point of the reference; NaN outside the frame.
-    fn at(&self, point: &Point, map: &Similarity) -> f32 {
-        let (a, b) = (map.a as f32, map.b as f32);
-        let x = a * point.x - b * point.y + map.tx as f32;
-        let y = b * point.x + a * point.y + map.ty as f32;
-        self.plane
-            .sample(x * self.per_px - 0.5, y * self.per_px - 0.5)
-            .unwrap_or(f32::NAN)
+    /// The frame's values under points of the reference; NaN outside the frame.
+    fn values<'p>(
+        &self,
+        points: &'p [Point],
+        map: &Similarity,
+    ) -> impl Iterator<Item = (&'p Point, f32)> {
+        let scale = f64::from(self.per_px);
+        let (a, b) = ((map.a * scale) as f32, (map.b * scale) as f32);
+        let (tx, ty) = ((map.tx * scale - 0.5) as f32, (map.ty * scale - 0.5) as f32);
+        points.iter().map(move |point| {
+            let x = a * point.x - b * point.y + tx;
+            let y = b * point.x + a * point.y + ty;
+            (point, self.plane.sample(x, y).unwrap_or(f32::NAN))
+        })
     }
 
     fn correlation(&self, points: &[Point], map: &Similarity) -> Option<f32> {
         let mut sums = Sums::default();
-        for point in points {
-            let value = self.at(point, map);
+        for (point, value) in self.values(points, map) {
             if value.is_finite() {
                 sums.add(point.value, value);
             }
@@ -300,6 +320,19 @@ impl Sums {
         )
     }
 
+    /// Gain and offset that bring the second of the pairs to the first's exposure; `None` when
+    /// too few of `all` pairs are there.
+    fn exposure(&self, all: usize) -> Option<(f32, f32)> {
+        if self.count < (MIN_COMMON * all as f32).max(8.0) {
+            return None;
+        }
+        let (aa, bb, _) = self.spreads();
+        // A smeared frame has less contrast; to stretch it fully would only amplify its errors.
+        let gain = (aa.max(1.0) / bb.max(1.0)).sqrt().clamp(0.6, 1.6);
+        let (mean_a, mean_b) = (self.a / self.count + 128.0, self.b / self.count + 128.0);
+        Some((gain, mean_a - gain * mean_b))
+    }
+
     fn correlation(&self) -> f32 {
         let (aa, bb, ab) = self.spreads();
         if aa < 1.0 || bb < 1.0 {
@@ -307,24 +340,6 @@ impl Sums {
         }
         ab / (aa * bb).sqrt()
     }
-}
-
-/// Gain and offset that bring the frame's exposure to the reference's.
-fn exposure(points: &[Point], values: &[f32]) -> Option<(f32, f32)> {
-    let mut sums = Sums::default();
-    for (point, &value) in points.iter().zip(values) {
-        if value.is_finite() {
-            sums.add(point.value, value);
-        }
-    }
-    if sums.count < (MIN_COMMON * points.len() as f32).max(8.0) {
-        return None;
-    }
-    let (aa, bb, _) = sums.spreads();
-    // A smeared frame has less contrast; to stretch it fully would only amplify its errors.
-    let gain = (aa.max(1.0) / bb.max(1.0)).sqrt().clamp(0.6, 1.6);
-    let (mean_a, mean_b) = (sums.a / sums.count + 128.0, sums.b / sums.count + 128.0);
-    Some((gain, mean_a - gain * mean_b))
 }
 
 /// Solves the 4 normal equations, of which the upper half is filled, by Cholesky's method.

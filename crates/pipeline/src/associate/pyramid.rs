@@ -123,8 +123,18 @@ fn reduced(image: &RgbImage, cell: usize) -> Plane {
             // Evenly spread over the cell's rows.
             let line = y * cell + (2 * k + 1) * cell / (2 * used);
             let row = &image.pixels()[line * row_bytes..line * row_bytes + width * cell_bytes];
-            for (sum, bytes) in sums.iter_mut().zip(row.chunks_exact(cell_bytes)) {
-                *sum += byte_sum(bytes);
+            match cell {
+                // The usual sizes (640, 960, 1280, 1920 and 3840 wide) with the length known.
+                3 => add_cells::<9>(row, &mut sums),
+                4 => add_cells::<12>(row, &mut sums),
+                5 => add_cells::<15>(row, &mut sums),
+                8 => add_cells::<24>(row, &mut sums),
+                16 => add_cells::<48>(row, &mut sums),
+                _ => {
+                    for (sum, bytes) in sums.iter_mut().zip(row.chunks_exact(cell_bytes)) {
+                        *sum += byte_sum(bytes);
+                    }
+                }
             }
         }
         values.extend(sums.iter().map(|&sum| sum as f32 * scale));
@@ -136,7 +146,14 @@ fn reduced(image: &RgbImage, cell: usize) -> Plane {
     }
 }
 
+fn add_cells<const BYTES: usize>(row: &[u8], sums: &mut [u32]) {
+    for (sum, bytes) in sums.iter_mut().zip(row.as_chunks::<BYTES>().0) {
+        *sum += byte_sum(bytes);
+    }
+}
+
 /// Sum of bytes, eight at a time in the lanes of one word.
+#[inline]
 fn byte_sum(bytes: &[u8]) -> u32 {
     const EVEN: u64 = 0x00ff_00ff_00ff_00ff;
     let (words, rest) = bytes.as_chunks::<8>();
