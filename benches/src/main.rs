@@ -16,7 +16,11 @@ fn pixels(batch: usize, side: usize) -> Result<Tensor> {
     let data: Vec<f32> = (0..batch * 3 * side * side)
         .map(|i| ((i * 7919 % 1013) as f32 / 506.0) - 1.0)
         .collect();
-    Ok(Tensor::from_vec(data, (batch, 3, side, side), &Device::Cpu)?)
+    Ok(Tensor::from_vec(
+        data,
+        (batch, 3, side, side),
+        &Device::Cpu,
+    )?)
 }
 
 fn main() -> Result<()> {

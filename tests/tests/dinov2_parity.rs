@@ -98,7 +98,11 @@ fn worst(got: &[f32], want: &[f32]) -> f32 {
 fn size_of(name: &str) -> (usize, usize, usize) {
     let (sides, batch) = name.split_once('b').unwrap();
     let (h, w) = sides.split_once('x').unwrap();
-    (h.parse().unwrap(), w.parse().unwrap(), batch.parse().unwrap())
+    (
+        h.parse().unwrap(),
+        w.parse().unwrap(),
+        batch.parse().unwrap(),
+    )
 }
 
 fn check_stages(model: &Dinov2, cases: &HashMap<String, Case>) {
@@ -192,7 +196,9 @@ fn a_batch_gives_what_its_pictures_give_alone() {
     let batch = pixels(7, 98, 140);
     let together = model.embed_pictures(&batch).unwrap();
     for i in 0..7 {
-        let alone = model.embed_pictures(&batch.narrow(0, i, 1).unwrap()).unwrap();
+        let alone = model
+            .embed_pictures(&batch.narrow(0, i, 1).unwrap())
+            .unwrap();
         let row = together.narrow(0, i, 1).unwrap();
         assert!(worst(&floats(&row), &floats(&alone)) < 1e-6);
         let length: f32 = floats(&alone).iter().map(|v| v * v).sum();
@@ -203,7 +209,12 @@ fn a_batch_gives_what_its_pictures_give_alone() {
 #[test]
 fn a_size_that_is_no_multiple_of_the_patch_names_the_rule() {
     let model = load("plain.safetensors");
-    for dims in [(1, 3, 240, 320), (1, 3, 0, 14), (1, 1, 14, 14), (1, 3, 14, 14 * 301)] {
+    for dims in [
+        (1, 3, 240, 320),
+        (1, 3, 0, 14),
+        (1, 1, 14, 14),
+        (1, 3, 14, 14 * 301),
+    ] {
         let error = model.forward(&Tensor::zeros(dims, DType::F32, &Device::Cpu).unwrap());
         let text = error.unwrap_err().to_string();
         assert!(text.contains("multiples of 14"), "{text}");
@@ -300,8 +311,16 @@ fn a_tensor_taken_out_anywhere_is_an_error_that_names_it() {
 #[test]
 fn a_prefix_from_training_is_taken_off_and_a_foreign_file_is_refused() {
     let plain = tensors("plain.safetensors");
-    let want = load("plain.safetensors").embed_pictures(&pixels(1, 98, 98)).unwrap();
-    for prefix in ["", "module.", "dinov2.", "module.backbone.", "model.dinov2."] {
+    let want = load("plain.safetensors")
+        .embed_pictures(&pixels(1, 98, 98))
+        .unwrap();
+    for prefix in [
+        "",
+        "module.",
+        "dinov2.",
+        "module.backbone.",
+        "model.dinov2.",
+    ] {
         let renamed = plain
             .iter()
             .map(|(key, t)| (format!("{prefix}{key}"), t.clone()))
@@ -326,7 +345,10 @@ fn a_cut_file_is_an_error_that_names_it() {
             let file = tempfile::NamedTempFile::new().unwrap();
             std::fs::write(file.path(), &bytes[..cut]).unwrap();
             let text = load_path(file.path()).unwrap_err().to_string();
-            assert!(text.contains(file.path().to_str().unwrap()), "{cut}: {text}");
+            assert!(
+                text.contains(file.path().to_str().unwrap()),
+                "{cut}: {text}"
+            );
         }
     }
 }
@@ -344,7 +366,10 @@ fn a_full_size_model_runs_from_a_checkpoint_in_the_true_layout() {
     assert_eq!(small.to_string(), "dinov2-small");
     let specs = Dinov2::tensors_of(small).unwrap();
     assert_eq!(specs.len(), 175);
-    let count: usize = specs.iter().map(|s| s.shape.iter().product::<usize>()).sum();
+    let count: usize = specs
+        .iter()
+        .map(|s| s.shape.iter().product::<usize>())
+        .sum();
     assert_eq!(count, 22_056_576);
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut state = 1u32;
@@ -385,7 +410,9 @@ fn half_precision_stays_close_and_two_models_in_one_process_do_not_touch() {
     .unwrap();
     let x = pixels(2, 98, 98);
     let want = model.embed_pictures(&x).unwrap();
-    let got = half.embed_pictures(&x.to_dtype(DType::BF16).unwrap()).unwrap();
+    let got = half
+        .embed_pictures(&x.to_dtype(DType::BF16).unwrap())
+        .unwrap();
     let cosines: Vec<f32> = floats(&(&got * &want).unwrap().sum(1).unwrap());
     assert!(cosines.iter().all(|c| *c > 0.999), "{cosines:?}");
     assert_eq!(floats(&model.embed_pictures(&x).unwrap()), floats(&want));
@@ -400,11 +427,91 @@ fn trained_checkpoints_load_and_give_unit_vectors() {
             println!("skipped: no trained checkpoint {name}");
             return;
         }
-        let model =
-            Dinov2::load(&file, LoadOptions::default(), DType::F32, &Device::Cpu).unwrap();
+        let model = Dinov2::load(&file, LoadOptions::default(), DType::F32, &Device::Cpu).unwrap();
         assert_eq!(model.config().native_size(), 112);
         assert_eq!(model.config().to_string(), "dinov2-192x6");
         let got = model.embed_pictures(&pixels(3, 112, 112)).unwrap();
         assert_eq!(got.dims(), [3, 192]);
     }
+}
+
+/// Every picture below `folder`, in order of path, resized and normalised, with its SKU.
+fn crops(folder: &Path, side: u32) -> Vec<(String, Tensor)> {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
+        .unwrap()
+        .flat_map(|sku| std::fs::read_dir(sku.unwrap().path()).unwrap())
+        .map(|file| file.unwrap().path())
+        .collect();
+    files.sort();
+    files
+        .iter()
+        .map(|file| {
+            let picture = image::open(file).unwrap().to_rgb8();
+            let (w, h) = picture.dimensions();
+            let picture = RgbImage::new(w, h, picture.into_raw()).unwrap();
+            let picture = resize(&picture, side, side, PictureFilter::Bicubic).unwrap();
+            let sku = file.parent().unwrap().file_name().unwrap();
+            let pixels = to_tensor(&[picture], Normalisation::IMAGENET).unwrap();
+            (sku.to_str().unwrap().to_owned(), pixels)
+        })
+        .collect()
+}
+
+#[test]
+fn half_precision_keeps_the_first_answer_on_photographs_of_packs() {
+    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared");
+    let file = shared.join("training/dinov2_tiny_B/model.safetensors");
+    let data = shared.join("data/retrieval");
+    if !file.is_file() || !data.is_dir() {
+        println!("skipped: no photographs of packs");
+        return;
+    }
+    let side = 112;
+    let (gallery, queries) = (
+        crops(&data.join("gallery"), side),
+        crops(&data.join("query"), side),
+    );
+    let answers = |dtype| {
+        let model = Dinov2::load(&file, LoadOptions::default(), dtype, &Device::Cpu).unwrap();
+        let embed = |crops: &[(String, Tensor)]| {
+            let rows: Vec<Tensor> = crops
+                .chunks(16)
+                .map(|crops| {
+                    let pixels: Vec<_> = crops.iter().map(|(_, pixels)| pixels).collect();
+                    let pixels = Tensor::cat(&pixels, 0).unwrap();
+                    model
+                        .embed_pictures(&pixels.to_dtype(dtype).unwrap())
+                        .unwrap()
+                })
+                .collect();
+            Tensor::cat(&rows, 0).unwrap()
+        };
+        let scores = embed(&queries)
+            .matmul(&embed(&gallery).t().unwrap())
+            .unwrap();
+        let best = scores.argmax(1).unwrap().to_vec1::<u32>().unwrap();
+        best.iter()
+            .map(|i| gallery[*i as usize].0.as_str())
+            .collect::<Vec<_>>()
+    };
+    let (full, half) = (answers(DType::F32), answers(DType::BF16));
+    let right = full
+        .iter()
+        .zip(&queries)
+        .filter(|(got, (want, _))| *got == want)
+        .count();
+    let same = full.iter().zip(&half).filter(|(a, b)| a == b).count();
+    println!("f32 {right} of {}, bf16 agrees on {same}", queries.len());
+    // A random answer is right in one of 24.
+    assert!(
+        right * 100 > queries.len() * 40,
+        "{right} of {}",
+        queries.len()
+    );
+    // Answers that hang on a tie may turn over; one in fifty is allowed.
+    assert!(
+        same * 100 >= queries.len() * 98,
+        "{same} of {}",
+        queries.len()
+    );
 }
