@@ -2,6 +2,7 @@
 //!
 //! `cargo bench -p shelfscan-video`. The clip is encoded first, so ffmpeg has to be there; the rows
 //! that need it are left out otherwise.
+#![allow(clippy::unwrap_used)]
 
 use std::{
     io::Read,

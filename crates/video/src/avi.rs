@@ -320,7 +320,9 @@ impl Steps for AviReader {
     }
 }
 
+// Chunk names are byte strings, which are references by themselves.
 #[cfg(test)]
+#[allow(clippy::trivially_copy_pass_by_ref)]
 mod tests {
     use std::io::Cursor;
 

@@ -73,7 +73,7 @@ impl Devices {
 
     fn list(&self, ffmpeg: Option<&FfmpegInfo>) -> Vec<CameraInfo> {
         let mut cameras = if self.avfoundation {
-            self.avfoundation_names(ffmpeg)
+            Self::avfoundation_names(ffmpeg)
         } else {
             self.v4l2_names()
         };
@@ -107,7 +107,7 @@ impl Devices {
             .collect()
     }
 
-    fn avfoundation_names(&self, ffmpeg: Option<&FfmpegInfo>) -> Vec<CameraInfo> {
+    fn avfoundation_names(ffmpeg: Option<&FfmpegInfo>) -> Vec<CameraInfo> {
         let Some(ffmpeg) = ffmpeg else {
             return Vec::new();
         };

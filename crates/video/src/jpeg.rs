@@ -16,7 +16,6 @@ pub(crate) enum Structure {
 
 const SOI: u8 = 0xd8;
 const EOI: u8 = 0xd9;
-const SOS: u8 = 0xda;
 
 /// Walks the markers of the first picture in `bytes`.
 pub(crate) fn structure(bytes: &[u8]) -> Structure {
@@ -46,16 +45,13 @@ pub(crate) fn structure(bytes: &[u8]) -> Structure {
                 if at > bytes.len() {
                     return Structure::Cut;
                 }
-                if marker == SOS {
-                    // Coded data follows; `next_marker` steps over it.
-                    continue;
-                }
             }
         }
     }
 }
 
-/// Position of the next byte that names a marker, at or after `from`. In coded data `ff 00` stands
+/// Position of the next byte that names a marker, at or after `from`. This also steps over the coded
+/// data behind a start of scan, in which `ff 00` stands
 /// for a byte and `ff ff` pads, so neither names one.
 fn next_marker(bytes: &[u8], from: usize) -> Option<usize> {
     let mut at = from;

@@ -162,9 +162,9 @@ impl<S: Steps> FrameReader for Sequential<S> {
 }
 
 /// A source that breaks before its first frame.
-pub(crate) fn unreadable(reason: impl ToString, path: &Path) -> VideoError {
+pub(crate) fn unreadable(reason: impl Into<String>, path: &Path) -> VideoError {
     VideoError::Unreadable {
-        reason: reason.to_string(),
+        reason: reason.into(),
         name: path.display().to_string(),
     }
 }

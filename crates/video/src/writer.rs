@@ -64,7 +64,7 @@ impl Grid {
     /// How often the last frame is to be written now that it is known to last until `secs`.
     fn repeats_until(&mut self, secs: f64) -> u64 {
         let step = secs - self.last_secs;
-        if step > MAX_HOLD_SECS || step < 0.0 {
+        if !(0.0..=MAX_HOLD_SECS).contains(&step) {
             // The clock jumped: the clip goes on as if a frame's time had passed.
             self.start_secs += step - 1.0 / self.fps;
         }
@@ -111,7 +111,7 @@ impl ClipWriter {
     /// [`VideoError::InvalidOption`] for a rate or quality out of range, [`VideoError::Io`] when
     /// the folder cannot be written.
     pub fn create(path: &Path, ffmpeg: &FfmpegInfo, options: ClipOptions) -> Result<Self> {
-        if !(options.fps.is_finite() && options.fps >= 0.01 && options.fps <= 1000.0) {
+        if !(0.01..=1000.0).contains(&options.fps) {
             return Err(VideoError::InvalidOption {
                 option: "fps",
                 value: options.fps.to_string(),

@@ -25,9 +25,9 @@ impl Complaints {
         // Some messages begin with the file's own name, which the reader knows and which must not
         // make two runs on the same bytes differ.
         if text.starts_with("file:")
-            && let Some((_, rest)) = text.rsplit_once(": ")
+            && let Some(colon) = text.rfind(": ")
         {
-            text = rest.to_owned();
+            text.drain(..colon + 2);
         }
         if weight == Weight::Info || is_harmless(&text) {
             return;

@@ -135,6 +135,8 @@ pub(crate) fn is_damage(text: &str) -> bool {
 }
 
 /// What the description of the input says, collected line by line.
+// Four independent yes-or-no facts, not a state in disguise.
+#[allow(clippy::struct_excessive_bools)]
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Banner {
     pub(crate) info: SourceInfo,
@@ -203,7 +205,7 @@ impl Banner {
     }
 
     fn video(&mut self, text: &str) {
-        self.info.codec = text.split([' ', ',']).next().unwrap_or_default().to_owned();
+        self.info.codec = word(text).into();
         for (i, part) in top_level_parts(text).enumerate() {
             let first = word(part);
             if let Some((width, height)) = first

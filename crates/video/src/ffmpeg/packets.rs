@@ -126,7 +126,8 @@ impl Listing {
             key_secs: self
                 .packets
                 .iter()
-                .filter_map(|(pts, key)| key.then(|| secs(*pts)))
+                .filter(|(_, key)| *key)
+                .map(|(pts, _)| secs(*pts))
                 .collect(),
             slack_secs: tick_secs / 2.0,
         })

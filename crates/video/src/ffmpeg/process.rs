@@ -187,7 +187,7 @@ impl Watchdog {
                         Some(waited) if waited < limit => {
                             watched
                                 .changed
-                                .wait_timeout(inner, limit - waited)
+                                .wait_timeout(inner, limit.saturating_sub(waited))
                                 .unwrap_or_else(PoisonError::into_inner)
                                 .0
                         }

@@ -114,7 +114,7 @@ fn every_choice_equals_the_whole_read_filtered_and_can_be_resumed() {
         };
         let inside = |f: &&VideoFrame| f.time.secs >= start && f.time.secs < end;
         let first = all[0].time.secs;
-        let tenth = |f: &&VideoFrame| f.index % 10 == 0;
+        let tenth = |f: &&VideoFrame| f.index.is_multiple_of(10);
         let mut cell = i64::MIN;
         let two_a_second: Vec<u64> = all
             .iter()
