@@ -1,7 +1,7 @@
 //! What a checkpoint file holds, before any tensor is read.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::File,
     io::Read,
     path::Path,
@@ -69,12 +69,23 @@ impl TensorInfo {
 }
 
 /// One piece of a tensor that a checkpoint of another layout spreads over several.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TensorPart {
     /// The key in the file.
     pub key: String,
+    /// Rows of the file's tensor to take, first and count; all of them when absent.
+    pub rows: Option<(usize, usize)>,
     /// Order of the file's dimensions in the wanted tensor, when it differs.
     pub permute: Option<Vec<usize>>,
+}
+
+/// How a tensor is put together from those of a checkpoint of another layout.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TensorPlan {
+    /// The pieces, stacked along the first dimension.
+    pub parts: Vec<TensorPart>,
+    /// Zeros put before the result: along which dimension, and how many.
+    pub zeros_before: Option<(usize, usize)>,
 }
 
 #[derive(Clone, Debug)]
@@ -88,10 +99,11 @@ enum Data {
         offset: usize,
         stride: Vec<usize>,
     },
-    /// Pieces stacked along the first dimension, each permuted first.
-    Stacked(Vec<(Entry, Option<Vec<usize>>)>),
-    /// `rows` rows of zeros put before another tensor.
-    ZeroRowsBefore(usize, Box<Entry>),
+    /// Put together from other tensors.
+    Planned {
+        pieces: Vec<(Entry, TensorPart)>,
+        zeros_before: Option<(usize, usize)>,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -122,9 +134,23 @@ impl Checkpoint {
     /// [`Error::Io`] when the file cannot be opened, [`Error::Broken`] when it is cut, hostile, of
     /// another kind, or holds no tensor.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
-        let path = path.as_ref();
-        let file = MappedFile::open(path)?;
-        let bytes = file.bytes();
+        Self::index(MappedFile::open(path.as_ref())?)
+    }
+
+    /// Reads a checkpoint that is in memory already, such as one compiled into a program. `name`
+    /// stands for the path in messages.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), but for the file.
+    pub fn from_bytes(
+        name: &str,
+        bytes: impl Into<std::borrow::Cow<'static, [u8]>>,
+    ) -> Result<Self, Error> {
+        Self::index(MappedFile::from_bytes(name, bytes.into()))
+    }
+
+    fn index(file: MappedFile) -> Result<Self, Error> {
+        let (path, bytes) = (file.path(), file.bytes());
         let (entries, skipped) = if torch_file::looks_like_zip(bytes) {
             torch_entries(path, bytes)?
         } else if torch_file::looks_like_old_torch(bytes) {
@@ -234,65 +260,40 @@ impl Checkpoint {
         Ok((stripped, prefix))
     }
 
-    /// Replaces tensors by one stacked of them along the first dimension, for files that split
-    /// what a model keeps together. `zero_rows` rows of zeros come first.
+    /// Puts tensors together under new keys, for files that split or turn what a model keeps
+    /// together. Keys that no plan takes from stay as they are; a plan whose pieces are missing is
+    /// left out, so that its key counts as missing.
     ///
     /// # Errors
-    /// [`Error::Broken`] when a part is missing or the shapes do not stack.
-    pub fn compose(
-        &mut self,
-        key: &str,
-        parts: &[TensorPart],
-        zero_rows: usize,
-    ) -> Result<(), Error> {
-        let mut pieces = Vec::with_capacity(parts.len());
-        let mut shape: Vec<usize> = Vec::new();
-        for part in parts {
-            let entry = self.entries.remove(&part.key).ok_or_else(|| {
-                Error::broken(
-                    self.path(),
-                    format!("tensor {} is missing, which {key} is made of", part.key),
-                )
-            })?;
-            let own = match &part.permute {
-                Some(axes) => permuted_shape(&entry.info.shape, axes),
-                None => Some(entry.info.shape.clone()),
+    /// [`Error::Broken`] when pieces do not fit each other.
+    pub fn planned(
+        mut self,
+        plans: impl IntoIterator<Item = (String, TensorPlan)>,
+    ) -> Result<Self, Error> {
+        let mut taken = BTreeSet::new();
+        let mut made = BTreeMap::new();
+        for (key, plan) in plans {
+            let pieces: Option<Vec<(Entry, TensorPart)>> = plan
+                .parts
+                .iter()
+                .map(|part| Some((self.entries.get(&part.key)?.clone(), part.clone())))
+                .collect();
+            let Some(pieces) = pieces.filter(|p| !p.is_empty()) else {
+                continue;
             };
-            match own {
-                Some(own) if shape.is_empty() && !own.is_empty() => shape = own,
-                Some(own) if own.len() == shape.len() && own[1..] == shape[1..] => {
-                    shape[0] += own[0];
-                }
-                _ => {
-                    return Err(Error::broken(
-                        self.path(),
-                        format!("tensor {} has shape {:?}, which does not fit the rest of {key}", part.key, entry.info.shape),
-                    ));
-                }
-            }
-            pieces.push((entry, part.permute.clone()));
+            let info = planned_info(&pieces, plan.zeros_before).ok_or_else(|| {
+                Error::broken(self.path(), format!("the pieces of {key} do not fit each other"))
+            })?;
+            taken.extend(plan.parts.into_iter().map(|part| part.key));
+            let data = Data::Planned {
+                pieces,
+                zeros_before: plan.zeros_before,
+            };
+            made.insert(key, Entry { info, data });
         }
-        let Some(dtype) = pieces.first().map(|(e, _)| e.info.dtype) else {
-            return Ok(());
-        };
-        let stacked = Entry {
-            info: TensorInfo {
-                shape: shape.clone(),
-                dtype,
-            },
-            data: Data::Stacked(pieces),
-        };
-        let entry = if zero_rows == 0 {
-            stacked
-        } else {
-            shape[0] += zero_rows;
-            Entry {
-                info: TensorInfo { shape, dtype },
-                data: Data::ZeroRowsBefore(zero_rows, Box::new(stacked)),
-            }
-        };
-        self.entries.insert(key.to_owned(), entry);
-        Ok(())
+        self.entries.retain(|key, _| !taken.contains(key));
+        self.entries.extend(made);
+        Ok(self)
     }
 
     /// Reads one tensor as `dtype` on `device`.
@@ -311,6 +312,34 @@ impl Checkpoint {
             .map_err(|e| e.into_error(self.path(), key, entry.info.dtype))
     }
 
+    /// Reads a complex table as pairs of real and imaginary part.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] when there is no such key, [`Error::Broken`] when it is not complex.
+    pub fn complex(&self, key: &str) -> Result<Vec<[f32; 2]>, Error> {
+        let entry = self.entries.get(key);
+        let Some(Entry { info, data }) = entry else {
+            return Err(Error::Missing {
+                path: self.path().to_path_buf(),
+                key: key.to_owned(),
+                shape: String::new(),
+                nearest: self.nearest(key),
+            });
+        };
+        match data {
+            Data::Bytes { start, len } if info.dtype == SourceDtype::C64 => {
+                let bytes = &self.file.bytes()[*start..start + len];
+                let part = |b: &[u8]| f32::from_le_bytes([b[0], b[1], b[2], b[3]]);
+                let pairs = bytes.as_chunks::<8>().0.iter();
+                Ok(pairs.map(|b| [part(&b[..4]), part(&b[4..])]).collect())
+            }
+            _ => Err(Error::broken(
+                self.path(),
+                format!("table {key} is {:?}, not complex", info.dtype),
+            )),
+        }
+    }
+
     /// The three existing keys that look most like `key`, joined for a message.
     pub fn nearest(&self, key: &str) -> String {
         nearest(self.keys(), key)
@@ -321,7 +350,12 @@ impl Checkpoint {
     /// # Errors
     /// [`Error::Io`] when the file cannot be read any more.
     pub fn sha256(&self) -> Result<String, Error> {
-        sha256_of_file(self.path())
+        if self.file.is_file() {
+            return sha256_of_file(self.path());
+        }
+        let mut hash = Sha256::new();
+        hash.update(self.file.bytes());
+        Ok(hex(hash))
     }
 
     fn read(&self, entry: &Entry, dtype: DType, device: &Device) -> Result<Tensor, DecodeFailure> {
@@ -343,27 +377,32 @@ impl Checkpoint {
                 let picked = gather(storage, from.size(), *offset, shape, stride);
                 decode(&picked, *from, shape, dtype, device)
             }
-            Data::Stacked(parts) => {
-                let mut tensors = Vec::with_capacity(parts.len());
-                for (part, permute) in parts {
-                    let tensor = self.read(part, dtype, device)?;
-                    tensors.push(match permute {
-                        Some(axes) => tensor
-                            .permute(axes.as_slice())
-                            .and_then(|t| t.contiguous())
-                            .map_err(DecodeFailure::Tensor)?,
-                        None => tensor,
-                    });
+            Data::Planned {
+                pieces,
+                zeros_before,
+            } => {
+                let mut tensors = Vec::with_capacity(pieces.len());
+                for (piece, part) in pieces {
+                    let mut tensor = self.read(piece, dtype, device)?;
+                    if let Some((first, count)) = part.rows {
+                        let rows = tensor.narrow(0, first, count);
+                        tensor = rows.map_err(DecodeFailure::Tensor)?;
+                    }
+                    if let Some(axes) = &part.permute {
+                        let turned = tensor.permute(axes.as_slice());
+                        tensor = turned.map_err(DecodeFailure::Tensor)?;
+                    }
+                    tensors.push(tensor);
                 }
-                match tensors.as_slice() {
-                    [one] => Ok(one.clone()),
-                    many => Tensor::cat(many, 0).map_err(DecodeFailure::Tensor),
-                }
-            }
-            Data::ZeroRowsBefore(rows, rest) => {
-                let rest = self.read(rest, dtype, device)?;
-                rest.pad_with_zeros(0, *rows, 0)
-                    .map_err(DecodeFailure::Tensor)
+                let whole = match tensors.as_slice() {
+                    [one] => one.contiguous(),
+                    many => Tensor::cat(many, 0),
+                };
+                let whole = whole.and_then(|t| match zeros_before {
+                    Some((dim, n)) => t.pad_with_zeros(*dim, *n, 0),
+                    None => Ok(t),
+                });
+                whole.map_err(DecodeFailure::Tensor)
             }
         }
     }
@@ -385,7 +424,11 @@ pub(crate) fn sha256_of_file(path: &Path) -> Result<String, Error> {
         }
         hash.update(&buffer[..n]);
     }
-    Ok(hash.finalize().iter().map(|b| format!("{b:02x}")).collect())
+    Ok(hex(hash))
+}
+
+fn hex(hash: Sha256) -> String {
+    hash.finalize().iter().map(|b| format!("{b:02x}")).collect()
 }
 
 /// The three of `keys` that look most like `key`, joined for a message.
@@ -428,11 +471,46 @@ fn made_of(mut prefix: &str, words: &[&str]) -> bool {
     true
 }
 
-fn permuted_shape(shape: &[usize], axes: &[usize]) -> Option<Vec<usize>> {
-    if axes.len() != shape.len() {
-        return None;
+fn planned_info(
+    pieces: &[(Entry, TensorPart)],
+    zeros_before: Option<(usize, usize)>,
+) -> Option<TensorInfo> {
+    let mut whole: Option<TensorInfo> = None;
+    for (entry, part) in pieces {
+        let mut shape = entry.info.shape.clone();
+        if let Some((first, count)) = part.rows {
+            let rows = shape.first_mut()?;
+            first.checked_add(count).filter(|end| end <= rows)?;
+            *rows = count;
+        }
+        if let Some(axes) = &part.permute {
+            let mut sorted = axes.clone();
+            sorted.sort_unstable();
+            if sorted.iter().copied().ne(0..shape.len()) {
+                return None;
+            }
+            shape = axes.iter().map(|a| shape[*a]).collect();
+        }
+        match &mut whole {
+            None => {
+                whole = Some(TensorInfo {
+                    shape,
+                    dtype: entry.info.dtype,
+                });
+            }
+            Some(info) => {
+                if info.shape.get(1..)? != shape.get(1..)? {
+                    return None;
+                }
+                info.shape[0] += shape[0];
+            }
+        }
     }
-    axes.iter().map(|a| shape.get(*a).copied()).collect()
+    let mut info = whole?;
+    if let Some((dim, n)) = zeros_before {
+        *info.shape.get_mut(dim)? += n;
+    }
+    Some(info)
 }
 
 fn gather(
@@ -630,6 +708,20 @@ mod tests {
     }
 
     #[test]
+    fn bytes_in_memory_read_and_hash_like_the_file() {
+        let file = temp(&small());
+        let (a, b) = (
+            Checkpoint::open(file.path()).unwrap(),
+            Checkpoint::from_bytes("built in", small()).unwrap(),
+        );
+        assert_eq!(a.sha256().unwrap(), b.sha256().unwrap());
+        let read = |c: &Checkpoint| c.tensor("a", DType::F32, &Device::Cpu).unwrap();
+        assert_eq!(read(&a).to_vec2::<f32>().unwrap(), read(&b).to_vec2::<f32>().unwrap());
+        let error = Checkpoint::from_bytes("built in", vec![1]).unwrap_err().to_string();
+        assert!(error.ends_with("built in"), "{error}");
+    }
+
+    #[test]
     fn values_are_cast_and_a_nan_is_named() {
         let mut bytes = small();
         let file = temp(&bytes);
@@ -649,6 +741,34 @@ mod tests {
         let keys = ["model.neck.bias", "model.neck.weight", "other.thing", "x"];
         let text = nearest(keys.into_iter(), "neck.weight");
         assert!(text.starts_with("model.neck.weight"), "{text}");
+    }
+
+    #[test]
+    fn pieces_are_cut_turned_stacked_and_padded() {
+        let file = temp(&small());
+        let part = |rows, permute| TensorPart {
+            key: "a".into(),
+            rows,
+            permute,
+        };
+        let plan = TensorPlan {
+            parts: vec![part(Some((1, 1)), None), part(None, Some(vec![1, 0]))],
+            zeros_before: Some((1, 1)),
+        };
+        let checkpoint = Checkpoint::open(file.path()).unwrap();
+        let turned = checkpoint.clone().planned([("b".to_owned(), plan)]).unwrap();
+        assert_eq!(turned.keys().collect::<Vec<_>>(), ["b"]);
+        let b = turned.tensor("b", DType::F32, &Device::Cpu).unwrap();
+        assert_eq!(
+            b.to_vec2::<f32>().unwrap(),
+            [[0.0, 3.0, 4.0], [0.0, 1.0, 3.0], [0.0, 2.0, 4.0]]
+        );
+        assert_eq!(turned.info("b").unwrap().shape, b.dims());
+        let wrong = TensorPlan {
+            parts: vec![part(None, Some(vec![0, 0]))],
+            zeros_before: None,
+        };
+        assert!(checkpoint.planned([("b".to_owned(), wrong)]).is_err());
     }
 
     #[test]

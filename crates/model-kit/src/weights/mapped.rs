@@ -1,18 +1,26 @@
-//! A file mapped into memory, and pages handed back once they were copied out.
+//! The bytes of a checkpoint: a file mapped into memory, whose pages are handed back once they were
+//! copied out, or bytes that are in memory already.
 #![allow(unsafe_code)]
 
 use std::{
+    borrow::Cow,
     fs::File,
     path::{Path, PathBuf},
 };
 
 use crate::Error;
 
-/// A read-only map of a whole file.
+#[derive(Debug)]
+enum Data {
+    Map(memmap2::Mmap),
+    Memory(Cow<'static, [u8]>),
+}
+
+/// A read-only map of a whole file, or bytes under a name that stands in for its path.
 #[derive(Debug)]
 pub(super) struct MappedFile {
     path: PathBuf,
-    map: memmap2::Mmap,
+    data: Data,
 }
 
 impl MappedFile {
@@ -34,8 +42,21 @@ impl MappedFile {
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(io)?;
         Ok(Self {
             path: path.to_path_buf(),
-            map,
+            data: Data::Map(map),
         })
+    }
+
+    /// Bytes that are in memory already.
+    pub(super) fn from_bytes(name: &str, bytes: Cow<'static, [u8]>) -> Self {
+        Self {
+            path: PathBuf::from(name),
+            data: Data::Memory(bytes),
+        }
+    }
+
+    /// True for a file, whose bytes are better read in pieces than through the map.
+    pub(super) fn is_file(&self) -> bool {
+        matches!(self.data, Data::Map(_))
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -43,19 +64,23 @@ impl MappedFile {
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
-        &self.map
+        match &self.data {
+            Data::Map(map) => map,
+            Data::Memory(bytes) => bytes,
+        }
     }
 
     /// Drops the pages of a range that was copied out, so that a load does not hold the file and
     /// the tensors in memory at once. Reading the range again brings them back.
     pub(super) fn release(&self, start: usize, len: usize) {
         #[cfg(unix)]
-        if len > 1 << 20 {
-            // SAFETY: the map is private, read-only and backed by a file, so dropped pages are
-            // read from the file again at the next access; no reference into them sees a change.
+        if let Data::Map(map) = &self.data
+            && len > 1 << 20
+        {
+            // SAFETY: the map is read-only and backed by a file, so dropped pages are read from the
+            // file again at the next access; no reference into them sees a change.
             let dropped = unsafe {
-                self.map
-                    .unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, len)
+                map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, len)
             };
             // The hint may be refused, which costs memory and nothing else.
             drop(dropped);

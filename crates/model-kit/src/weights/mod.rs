@@ -11,6 +11,6 @@ mod reader;
 mod torch_file;
 mod write;
 
-pub use checkpoint::{Checkpoint, SourceDtype, TensorInfo, TensorPart};
+pub use checkpoint::{Checkpoint, SourceDtype, TensorInfo, TensorPart, TensorPlan};
 pub use reader::{LoadReport, TensorSpec, WeightReader};
 pub use write::SafetensorsWriter;

@@ -151,33 +151,17 @@ impl WeightReader {
             self.ledger().read.insert(key.clone(), shape.dims().to_vec());
             return zeros();
         };
-        match checkpoint.info(&key) {
-            Some(info) if info.shape == shape.dims() => {
-                let tensor = checkpoint.tensor(&key, self.dtype, &self.device)?;
-                self.ledger().read.insert(key, shape.dims().to_vec());
-                Ok(tensor)
-            }
-            found => {
-                let problem = match found {
-                    Some(info) => format!(
-                        "{key} has shape {:?} where {:?} is expected",
-                        info.shape,
-                        shape.dims()
-                    ),
-                    None => format!(
-                        "{key} of shape {:?} is missing (nearest: {})",
-                        shape.dims(),
-                        checkpoint.nearest(&key)
-                    ),
-                };
-                let mut ledger = self.ledger();
-                ledger.problems.push(problem);
-                // Named once already, so it is not unused as well.
-                ledger.ignored.insert(key.clone(), "of another shape");
-                drop(ledger);
-                zeros()
-            }
+        if let Some(problem) = problem_with(checkpoint, &key, &shape) {
+            let mut ledger = self.ledger();
+            ledger.problems.push(problem);
+            // Named once already, so it is not unused as well.
+            ledger.ignored.insert(key.clone(), "of another shape");
+            drop(ledger);
+            return zeros();
         }
+        let tensor = checkpoint.tensor(&key, self.dtype, &self.device)?;
+        self.ledger().read.insert(key, shape.dims().to_vec());
+        Ok(tensor)
     }
 
     /// Marks every key below this path that `which` accepts as left out on purpose. The key is
@@ -198,6 +182,52 @@ impl WeightReader {
                 ledger.ignored.insert(key.to_owned(), reason);
             }
         }
+    }
+
+    /// A tensor the file must hold although this model does not read it, such as one that another
+    /// model on the same file reads. Its shape is checked, its data is not touched.
+    pub fn expect(&self, shape: impl Into<Shape>, name: &str, reason: &'static str) {
+        let shape = shape.into();
+        let key = self.key(name);
+        let Some(checkpoint) = &self.shared.checkpoint else {
+            self.ledger().read.insert(key, shape.dims().to_vec());
+            return;
+        };
+        let problem = problem_with(checkpoint, &key, &shape);
+        let mut ledger = self.ledger();
+        ledger.problems.extend(problem);
+        ledger.ignored.insert(key, reason);
+    }
+
+    /// A tensor the file may hold and no model reads, such as a layer that training leaves behind.
+    pub fn leave(&self, shape: impl Into<Shape>, name: &str, reason: &'static str) {
+        if self.has(name) {
+            self.expect(shape, name, reason);
+        }
+    }
+
+    /// The complex table `name` below this path as pairs of real and imaginary part, when the file
+    /// holds one. Such tables can be computed, so a file without them misses nothing.
+    ///
+    /// # Errors
+    /// [`Error::Broken`] when it is there and not complex.
+    pub fn complex_table(&self, name: &str) -> Result<Option<Vec<[f32; 2]>>, Error> {
+        let key = self.key(name);
+        let Some(checkpoint) = &self.shared.checkpoint else {
+            return Ok(None);
+        };
+        if checkpoint.info(&key).is_none() {
+            return Ok(None);
+        }
+        let table = checkpoint.complex(&key)?;
+        self.ledger().ignored.insert(key, "computed at start");
+        Ok(Some(table))
+    }
+
+    /// The file's path for messages; empty while recording.
+    pub fn path(&self) -> PathBuf {
+        let checkpoint = self.shared.checkpoint.as_ref();
+        checkpoint.map_or_else(PathBuf::new, |c| c.path().to_path_buf())
     }
 
     /// Names and shapes of everything that was asked for, in alphabetical order.
@@ -263,6 +293,23 @@ impl WeightReader {
             .ledger
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What keeps `key` from being read as `shape`, in one sentence.
+fn problem_with(checkpoint: &Checkpoint, key: &str, shape: &Shape) -> Option<String> {
+    match checkpoint.info(key) {
+        Some(info) if info.shape == shape.dims() => None,
+        Some(info) => Some(format!(
+            "{key} has shape {:?} where {:?} is expected",
+            info.shape,
+            shape.dims()
+        )),
+        None => Some(format!(
+            "{key} of shape {:?} is missing (nearest: {})",
+            shape.dims(),
+            checkpoint.nearest(key)
+        )),
     }
 }
 

@@ -1,0 +1,437 @@
+//! Detection for callers: a picture and phrases in, finds in source pixels out.
+
+use std::{
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use candle_core::{DType, Device};
+use shelfscan_inference_core::{BoxXyxy, Detection, Notice, RgbImage, TextPrompt};
+use shelfscan_model_kit::{
+    preprocess::{Normalisation, PictureFilter, resize, to_tensor},
+    weights::LoadReport,
+};
+
+use crate::{
+    Detector, Error, Exemplars, ImageFeatures, Result, Sam3Config, Tokenizer, load_detector,
+    paint::paint,
+    phrases::{Phrase, PhraseCache, batch},
+    suppress::{BitMask, Chain, Overlap, suppress},
+    tiles::{Find, MAX_SIDE, Tile, Tiling, automatic_side, merge, tiles},
+};
+
+/// Phrases whose features are kept.
+const PHRASES_KEPT: usize = 64;
+/// Phrases that go through the decoder at once; more of them are asked in turns.
+const PHRASES_AT_ONCE: usize = 8;
+
+/// What to report of a picture.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DetectOptions {
+    /// Finds need more than this probability.
+    pub score_threshold: f32,
+    /// Of two finds of one phrase that overlap by more than this share of the smaller one, the
+    /// better stays; `None` leaves duplicates in.
+    pub duplicate_overlap: Option<f32>,
+    /// Draw masks and take boxes from them. Without, boxes are the decoder's own, which is faster
+    /// and the better choice for models whose masks were hardly trained.
+    pub masks: bool,
+    /// How the picture is cut first.
+    pub tiling: Tiling,
+}
+
+impl Default for DetectOptions {
+    fn default() -> Self {
+        Self {
+            score_threshold: 0.5,
+            duplicate_overlap: Some(0.5),
+            masks: true,
+            tiling: Tiling::Off,
+        }
+    }
+}
+
+/// The finds of one picture, highest score first.
+#[derive(Clone, Debug, Default)]
+pub struct PictureFinds {
+    /// In source pixels.
+    pub detections: Vec<Detection>,
+    /// What the reader has to know.
+    pub notices: Vec<Notice>,
+}
+
+/// How often the expensive parts ran, so that a caller can see that work was shared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WorkCounts {
+    /// Pictures or tiles that went through the image encoder.
+    pub pictures: u64,
+    /// Phrases that went through the text encoder.
+    pub phrases: u64,
+}
+
+/// SAM 3.1 for pictures. It may be shared between threads.
+#[derive(Debug)]
+pub struct Sam3 {
+    detector: Detector,
+    tokenizer: Tokenizer,
+    phrases: Mutex<PhraseCache>,
+    pictures: std::sync::atomic::AtomicU64,
+}
+
+impl Sam3 {
+    /// Loads a checkpoint with CLIP's own vocabulary.
+    ///
+    /// # Errors
+    /// As [`load_detector`].
+    pub fn load(
+        path: &Path,
+        config: &Sam3Config,
+        dtype: DType,
+        device: &Device,
+    ) -> Result<(Self, LoadReport)> {
+        let tokenizer = Tokenizer::new(config.context_length)?;
+        let (detector, report) = load_detector(path, config, dtype, device)?;
+        Ok((Self::new(detector, tokenizer), report))
+    }
+
+    /// Puts a detector and a tokenizer together, for models with a vocabulary of their own.
+    pub fn new(detector: Detector, tokenizer: Tokenizer) -> Self {
+        Self {
+            detector,
+            tokenizer,
+            phrases: Mutex::new(PhraseCache::new(PHRASES_KEPT)),
+            pictures: std::sync::atomic::AtomicU64::new(0),
+        }
+    }
+
+    /// The stages themselves.
+    pub fn detector(&self) -> &Detector {
+        &self.detector
+    }
+
+    /// How often the expensive parts ran.
+    pub fn work(&self) -> WorkCounts {
+        WorkCounts {
+            pictures: self.pictures.load(std::sync::atomic::Ordering::Relaxed),
+            phrases: self.cache().encoded(),
+        }
+    }
+
+    /// The features of a picture, for any number of questions about it.
+    ///
+    /// # Errors
+    /// A failure of the model.
+    pub fn image_features(&self, picture: &RgbImage) -> Result<ImageFeatures> {
+        let side = self.detector.config().image_size as u32;
+        let small = resize(picture, side, side, PictureFilter::Bilinear)?;
+        let tensor = to_tensor(std::slice::from_ref(&small), Normalisation::HALF)?;
+        self.pictures
+            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.detector.image_features(&tensor)
+    }
+
+    /// Finds what the phrases name.
+    ///
+    /// # Errors
+    /// No prompt, tiles out of range, or a failure of the model.
+    pub fn detect(
+        &self,
+        picture: &RgbImage,
+        prompts: &[TextPrompt],
+        options: &DetectOptions,
+    ) -> Result<PictureFinds> {
+        let phrases = self.phrases(prompts)?;
+        let (width, height) = (picture.width(), picture.height());
+        let whole = Tile {
+            x: 0,
+            y: 0,
+            width,
+            height,
+        };
+        let mut filled = vec![false; prompts.len()];
+        let (columns, rows) = match options.tiling {
+            Tiling::Off | Tiling::Auto => (1, 1),
+            Tiling::Grid { columns, rows } => (columns, rows),
+        };
+        if !(1..=MAX_SIDE).contains(&columns) || !(1..=MAX_SIDE).contains(&rows) {
+            return Err(Error::InvalidInput(format!(
+                "{columns}x{rows} tiles; pass 1 to {MAX_SIDE} along each side"
+            )));
+        }
+        let mut finds = if (columns, rows) == (1, 1) {
+            let features = self.image_features(picture)?;
+            let found = self.look(&features, &phrases, whole, options, &mut filled)?;
+            found.into_iter().map(|(_, find)| find).collect()
+        } else {
+            self.look_at_tiles(picture, &phrases, (columns, rows), options, &mut filled)?
+        };
+        if options.tiling == Tiling::Auto {
+            let side = self.automatic(&finds, width, height, filled.contains(&true));
+            if side > 1 {
+                filled.fill(false);
+                finds =
+                    self.look_at_tiles(picture, &phrases, (side, side), options, &mut filled)?;
+            }
+        }
+        Ok(PictureFinds {
+            detections: finds
+                .into_iter()
+                .map(|find| Detection {
+                    label: prompts[find.prompt].label.clone(),
+                    prompt: prompts[find.prompt].phrase.clone(),
+                    score: find.score,
+                    bbox: find.bbox,
+                    mask: find.mask,
+                    track_id: None,
+                })
+                .collect(),
+            notices: notices(prompts, &phrases, &filled, self.detector.config().num_queries),
+        })
+    }
+
+    /// Asks about a picture whose features are there, with example boxes or points; gives finds of
+    /// a source picture of `width` x `height` pixels.
+    ///
+    /// # Errors
+    /// No prompt, another number of exemplars, or a failure of the model.
+    pub fn detect_in(
+        &self,
+        features: &ImageFeatures,
+        (width, height): (u32, u32),
+        prompts: &[TextPrompt],
+        exemplars: &[Exemplars],
+        options: &DetectOptions,
+    ) -> Result<PictureFinds> {
+        let phrases = self.phrases(prompts)?;
+        if !exemplars.is_empty() && exemplars.len() != prompts.len() {
+            return Err(Error::InvalidInput(format!(
+                "{} prompts came with exemplars for {}",
+                prompts.len(),
+                exemplars.len()
+            )));
+        }
+        let mut filled = vec![false; prompts.len()];
+        let whole = Tile {
+            x: 0,
+            y: 0,
+            width,
+            height,
+        };
+        let found = self.ask(features, &phrases, exemplars, whole, options, &mut filled)?;
+        Ok(PictureFinds {
+            detections: found
+                .into_iter()
+                .map(|find| Detection {
+                    label: prompts[find.prompt].label.clone(),
+                    prompt: prompts[find.prompt].phrase.clone(),
+                    score: find.score,
+                    bbox: find.bbox,
+                    mask: find.mask,
+                    track_id: None,
+                })
+                .collect(),
+            notices: notices(prompts, &phrases, &filled, self.detector.config().num_queries),
+        })
+    }
+
+    fn phrases(&self, prompts: &[TextPrompt]) -> Result<Vec<Phrase>> {
+        if prompts.is_empty() {
+            return Err(Error::InvalidInput(
+                "no prompt was given; pass at least one phrase, such as \"product\"".into(),
+            ));
+        }
+        let texts: Vec<Arc<str>> = prompts.iter().map(|p| p.phrase.clone()).collect();
+        self.cache()
+            .get(&texts, &self.tokenizer, &self.detector.text)
+    }
+
+    fn cache(&self) -> std::sync::MutexGuard<'_, PhraseCache> {
+        // An entry is inserted whole or not at all, so a panic elsewhere leaves the cache usable.
+        self.phrases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn automatic(&self, finds: &[Find], width: u32, height: u32, full: bool) -> u32 {
+        let scale = self.detector.config().image_size as f32;
+        let mut sides: Vec<f32> = finds
+            .iter()
+            .map(|find| {
+                let b = find.bbox;
+                let (w, h) = (b.width() / width as f32, b.height() / height as f32);
+                w.min(h) * scale
+            })
+            .collect();
+        sides.sort_by(f32::total_cmp);
+        match sides.get(sides.len() / 2) {
+            Some(median) => automatic_side(*median, full),
+            None => 1,
+        }
+    }
+
+    fn look_at_tiles(
+        &self,
+        picture: &RgbImage,
+        phrases: &[Phrase],
+        (columns, rows): (u32, u32),
+        options: &DetectOptions,
+        filled: &mut [bool],
+    ) -> Result<Vec<Find>> {
+        let (width, height) = (picture.width(), picture.height());
+        let mut found = Vec::new();
+        for tile in tiles(width, height, columns, rows) {
+            let Some(part) = picture.crop(&tile.region()) else {
+                continue;
+            };
+            let features = self.image_features(&part)?;
+            for (tile, mut find) in self.look(&features, phrases, tile, options, filled)? {
+                let (x, y) = (i64::from(tile.x), i64::from(tile.y));
+                find.bbox = find.bbox.translated(tile.x as f32, tile.y as f32);
+                find.mask = find.mask.map(|m| m.placed(x, y, width, height));
+                found.push((tile, find));
+            }
+        }
+        Ok(merge(found, width, height))
+    }
+
+    /// Finds in one tile, in pixels of the tile.
+    fn look(
+        &self,
+        features: &ImageFeatures,
+        phrases: &[Phrase],
+        tile: Tile,
+        options: &DetectOptions,
+        filled: &mut [bool],
+    ) -> Result<Vec<(Tile, Find)>> {
+        let found = self.ask(features, phrases, &[], tile, options, filled)?;
+        Ok(found.into_iter().map(|find| (tile, find)).collect())
+    }
+
+    fn ask(
+        &self,
+        features: &ImageFeatures,
+        phrases: &[Phrase],
+        exemplars: &[Exemplars],
+        tile: Tile,
+        options: &DetectOptions,
+        filled: &mut [bool],
+    ) -> Result<Vec<Find>> {
+        let mut out = Vec::new();
+        for (turn, group) in phrases.chunks(PHRASES_AT_ONCE).enumerate() {
+            let first = turn * PHRASES_AT_ONCE;
+            let own = exemplars.get(first..first + group.len()).unwrap_or(&[]);
+            let found = self.detector.ground(features, &batch(group)?, own)?;
+            for b in 0..found.len() {
+                let probabilities = found.probabilities(b);
+                let mut queries: Vec<usize> = (0..probabilities.len())
+                    .filter(|q| probabilities[*q] > options.score_threshold)
+                    .collect();
+                if let Some(filled) = filled.get_mut(first + b) {
+                    *filled |= queries.len() == probabilities.len();
+                }
+                queries.sort_by(|a, b| {
+                    probabilities[*b]
+                        .total_cmp(&probabilities[*a])
+                        .then(a.cmp(b))
+                });
+                let drawn = if options.masks {
+                    Some(self.detector.masks(features, &found, b, &queries)?)
+                } else {
+                    None
+                };
+                let scores: Vec<f32> = queries.iter().map(|q| probabilities[*q]).collect();
+                let boxes: Vec<BoxXyxy> = queries
+                    .iter()
+                    .filter_map(|q| found.boxes(b).get(*q))
+                    .map(|r| in_pixels(r, tile.width, tile.height))
+                    .collect();
+                let keep = match (&drawn, options.duplicate_overlap) {
+                    (_, None) => vec![true; queries.len()],
+                    (Some(drawn), Some(overlap)) => {
+                        let bits: Vec<BitMask> = (0..queries.len())
+                            .map(|i| BitMask::from_logits(drawn.mask(i)))
+                            .collect();
+                        suppress(&scores, &bits, 0.0, Overlap::Iom, overlap, Chain::Greedy)
+                    }
+                    (None, Some(overlap)) => distinct(&boxes, overlap),
+                };
+                let kept: Vec<usize> = (0..queries.len()).filter(|i| keep[*i]).collect();
+                let mut masks = match &drawn {
+                    Some(drawn) => {
+                        let logits: Vec<f32> =
+                            kept.iter().flat_map(|i| drawn.mask(*i)).copied().collect();
+                        paint(&logits, drawn.side, tile.width, tile.height)
+                            .into_iter()
+                            .map(Some)
+                            .collect()
+                    }
+                    None => vec![None; kept.len()],
+                };
+                for (i, mask) in kept.iter().zip(masks.drain(..)) {
+                    // A mask is exact where the box is a guess; an empty one says nothing.
+                    let hull = mask.as_ref().and_then(shelfscan_inference_core::Mask::bounding_box);
+                    let bbox = hull.unwrap_or(boxes[*i]);
+                    if bbox.is_valid() {
+                        out.push(Find {
+                            prompt: first + b,
+                            score: scores[*i],
+                            bbox,
+                            mask,
+                        });
+                    }
+                }
+            }
+        }
+        out.sort_by(|a, b| b.score.total_cmp(&a.score));
+        Ok(out)
+    }
+}
+
+/// Which boxes, best first, are not covered by a better one.
+fn distinct(boxes: &[BoxXyxy], overlap: f32) -> Vec<bool> {
+    let mut keep = vec![false; boxes.len()];
+    for i in 0..boxes.len() {
+        keep[i] = (0..i).all(|j| !keep[j] || boxes[j].iom(&boxes[i]) <= overlap);
+    }
+    keep
+}
+
+fn in_pixels([cx, cy, w, h]: &[f32; 4], width: u32, height: u32) -> BoxXyxy {
+    let (sx, sy) = (width as f32, height as f32);
+    BoxXyxy::new(
+        (cx - 0.5 * w) * sx,
+        (cy - 0.5 * h) * sy,
+        (cx + 0.5 * w) * sx,
+        (cy + 0.5 * h) * sy,
+    )
+    .clamped(width, height)
+}
+
+fn notices(
+    prompts: &[TextPrompt],
+    phrases: &[Phrase],
+    filled: &[bool],
+    queries: usize,
+) -> Vec<Notice> {
+    let mut out = Vec::new();
+    for ((prompt, phrase), filled) in prompts.iter().zip(phrases).zip(filled) {
+        if let Some(word) = &phrase.cut_at {
+            out.push(Notice::new(
+                "phrase_cut",
+                format!(
+                    "the phrase \"{}\" is too long for the model and was cut at \"{word}\"",
+                    prompt.phrase
+                ),
+            ));
+        }
+        if *filled {
+            out.push(Notice::new(
+                "query_cap_hit",
+                format!(
+                    "\"{}\" filled all {queries} places the model has, so some objects may be \
+                     missing; cut the picture into tiles",
+                    prompt.phrase
+                ),
+            ));
+        }
+    }
+    out
+}

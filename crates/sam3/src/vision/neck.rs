@@ -1,0 +1,105 @@
+//! Neck: one trunk map to maps at four, two and one times its size.
+//!
+//! The model has three necks of the same shape over one trunk; a caller runs the ones it needs.
+//! Ported from the description of `sam3/model/necks.py`.
+
+use candle_core::{Result, Tensor};
+use shelfscan_model_kit::{
+    ops::{Conv2d, ConvTranspose2d, gelu},
+    weights::WeightReader,
+};
+
+use crate::{
+    Sam3Config,
+    error::AtStage,
+    layers::{conv2d, deconv2x2},
+};
+
+/// Which of the three necks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NeckKind {
+    /// For the detector.
+    Detection,
+    /// For masks and clicks that make an object.
+    Interactive,
+    /// For following objects.
+    Propagation,
+}
+
+impl NeckKind {
+    /// Name of the neck's part of a checkpoint.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Detection => "convs",
+            Self::Interactive => "interactive_convs",
+            Self::Propagation => "propagation_convs",
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Output {
+    one: Conv2d,
+    three: Conv2d,
+}
+
+impl Output {
+    fn new(weights: &WeightReader, input: usize, output: usize) -> crate::Result<Self> {
+        Ok(Self {
+            one: conv2d(&weights.pp("conv_1x1"), input, output, 1)?,
+            three: conv2d(&weights.pp("conv_3x3"), output, output, 3)?,
+        })
+    }
+
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.three.forward(&self.one.forward(x)?)
+    }
+}
+
+/// One neck.
+#[derive(Clone, Debug)]
+pub struct Neck {
+    up4: (ConvTranspose2d, ConvTranspose2d, Output),
+    up2: (ConvTranspose2d, Output),
+    up1: Output,
+}
+
+impl Neck {
+    /// Reads a neck below `weights`, the path of the vision backbone.
+    ///
+    /// # Errors
+    /// The weights cannot be read.
+    pub fn new(weights: &WeightReader, config: &Sam3Config, kind: NeckKind) -> crate::Result<Self> {
+        let weights = weights.pp(kind.key());
+        let (dim, out) = (config.vit_dim, config.d_model);
+        let (w4, w2, w1) = (weights.pp(0), weights.pp(1), weights.pp(2));
+        Ok(Self {
+            up4: (
+                deconv2x2(&w4.pp("dconv_2x2_0"), dim, dim / 2)?,
+                deconv2x2(&w4.pp("dconv_2x2_1"), dim / 2, dim / 4)?,
+                Output::new(&w4, dim / 4, out)?,
+            ),
+            up2: (
+                deconv2x2(&w2.pp("dconv_2x2"), dim, dim / 2)?,
+                Output::new(&w2, dim / 2, out)?,
+            ),
+            up1: Output::new(&w1, dim, out)?,
+        })
+    }
+
+    /// `[b, c, h, w]` to maps of `d_model` channels at 4, 2 and 1 times the size, largest first.
+    ///
+    /// # Errors
+    /// The tensor library failed.
+    pub fn forward(&self, x: &Tensor) -> crate::Result<[Tensor; 3]> {
+        self.run(x).at("the neck")
+    }
+
+    fn run(&self, x: &Tensor) -> Result<[Tensor; 3]> {
+        let (first, second, out) = &self.up4;
+        let large = out.forward(&second.forward(&gelu(&first.forward(x)?)?)?)?;
+        let (up, out) = &self.up2;
+        let middle = out.forward(&up.forward(x)?)?;
+        Ok([large, middle, self.up1.forward(x)?])
+    }
+}

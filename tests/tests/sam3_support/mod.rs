@@ -1,0 +1,169 @@
+//! What the tests of the detector share: the committed reference and small checkpoints.
+#![allow(dead_code, unreachable_pub)]
+
+use std::path::{Path, PathBuf};
+
+use candle_core::{DType, Device, Tensor};
+use shelfscan_model_kit::weights::{Checkpoint, SafetensorsWriter, TensorSpec, WeightReader};
+use shelfscan_sam3::{Detector, Sam3Config};
+
+/// Values kept of each stage tensor, as in the script that cut the fixtures.
+const LIMIT: usize = 192;
+
+/// The workspace root, from whichever crate the test is built in.
+pub fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = here.ancestors().find(|p| p.join("tests/fixtures").is_dir());
+    root.unwrap().to_path_buf()
+}
+
+pub fn fixture(name: &str) -> PathBuf {
+    root().join("tests/fixtures/sam3").join(name)
+}
+
+/// A folder of data beside the workspace; None, with one line printed, when it is not there.
+pub fn shared(name: &str) -> Option<PathBuf> {
+    let path = root().join("../shared").join(name);
+    if path.exists() {
+        return Some(path);
+    }
+    println!("skipped: no shared data {name} beside the workspace");
+    None
+}
+
+/// Sizes of the reference's small model.
+pub fn small_config() -> Sam3Config {
+    let text = r#"{"image_size": 224, "patch_size": 14, "pretrain_img_size": 84, "vit_dim": 64,
+        "vit_depth": 4, "vit_heads": 4, "vit_mlp_ratio": 4.625, "vit_global": [1, 3],
+        "vit_window": 6, "d_model": 32, "heads": 4, "enc_layers": 2, "enc_ffn": 128,
+        "dec_layers": 2, "num_queries": 16, "geo_layers": 2, "roi_size": 7,
+        "groupnorm_groups": 8, "text_width": 32, "text_heads": 4, "text_layers": 2,
+        "context_length": 32, "multiplex_count": 4, "mem_layers": 2, "mem_ffn": 128,
+        "maskmem_start_chan": 1, "sam_mlp_dim": 128, "iou_head_hidden": 64}"#;
+    Sam3Config::from_json(text).unwrap()
+}
+
+/// One seed of the committed reference.
+pub struct Reference {
+    checkpoint: Checkpoint,
+    /// The whole tensors, when they lie beside the workspace.
+    full: Option<PathBuf>,
+}
+
+impl Reference {
+    pub fn open(seed: &str) -> Self {
+        Self {
+            checkpoint: Checkpoint::open(fixture(&format!("{seed}.safetensors"))).unwrap(),
+            full: shared(&format!("sam3/fixtures/{seed}")),
+        }
+    }
+
+    pub fn values(&self, key: &str) -> Vec<f32> {
+        let tensor = self.checkpoint.tensor(key, DType::F32, &Device::Cpu);
+        tensor.unwrap().flatten_all().unwrap().to_vec1().unwrap()
+    }
+
+    pub fn has(&self, key: &str) -> bool {
+        self.checkpoint.info(key).is_some()
+    }
+
+    /// The detector's weights as a checkpoint, with a token table that is zero but for the rows the
+    /// reference's phrases use.
+    pub fn weights(&self) -> Vec<(TensorSpec, Vec<f32>)> {
+        let config = small_config();
+        let table = "detector.backbone.language_backbone.encoder.token_embedding.weight";
+        let mut all = Vec::new();
+        for key in self.checkpoint.keys().filter(|k| k.starts_with("detector.")) {
+            let shape = self.checkpoint.info(key).unwrap().shape.clone();
+            let spec = TensorSpec { key: key.to_owned(), shape };
+            all.push((spec, self.values(key)));
+        }
+        let width = config.text_width;
+        let mut rows = vec![0.0; config.vocab_size() * width];
+        let values = self.values("token_rows");
+        for (id, row) in self.values("token_ids").iter().zip(values.chunks_exact(width)) {
+            rows[*id as usize * width..][..width].copy_from_slice(row);
+        }
+        let shape = vec![config.vocab_size(), width];
+        all.push((TensorSpec { key: table.into(), shape }, rows));
+        all
+    }
+
+    pub fn detector(&self, dtype: DType) -> Detector {
+        let file = write_checkpoint(&self.weights());
+        let checkpoint = Checkpoint::open(file.path()).unwrap();
+        let reader = WeightReader::new(checkpoint, dtype, &Device::Cpu);
+        Detector::new(&reader, &small_config()).unwrap().0
+    }
+
+    /// Compares with the kept values of a stage, and with all of them when they are there.
+    pub fn check(&self, stage: &str, got: &[f32], bar: f32) {
+        assert!(!got.is_empty(), "{stage} is empty");
+        let want = self.values(stage);
+        let picked: Vec<f32> = got.iter().step_by(got.len().div_ceil(LIMIT)).copied().collect();
+        compare(stage, &picked, &want, bar);
+        let (file, key) = stage.split_once('.').unwrap();
+        if let Some(full) = &self.full {
+            let whole = Checkpoint::open(full.join(format!("{file}.safetensors"))).unwrap();
+            // Flags are stored as bytes, which are no weights; the kept values cover them.
+            if let Ok(want) = whole.tensor(key, DType::F32, &Device::Cpu) {
+                compare(stage, got, &floats(&want), bar);
+            }
+        }
+    }
+
+    pub fn check_tensor(&self, stage: &str, got: &Tensor, bar: f32) {
+        self.check(stage, &floats(got), bar);
+    }
+}
+
+pub fn floats(t: &Tensor) -> Vec<f32> {
+    let t = t.to_dtype(DType::F32).unwrap();
+    t.flatten_all().unwrap().to_vec1().unwrap()
+}
+
+fn compare(stage: &str, got: &[f32], want: &[f32], bar: f32) {
+    assert_eq!(got.len(), want.len(), "{stage}: number of values");
+    let gaps = got.iter().zip(want).map(|(a, b)| (a - b).abs());
+    let (mut worst, mut sum) = (0f32, 0f64);
+    for gap in gaps {
+        assert!(gap.is_finite(), "{stage}: a value is not finite");
+        worst = worst.max(gap);
+        sum += f64::from(gap);
+    }
+    let mean = sum / got.len() as f64;
+    assert!(worst <= bar, "{stage}: off by {worst}, bar {bar}");
+    assert!(mean <= f64::from(bar) / 10.0, "{stage}: off by {mean} on average");
+}
+
+/// Writes weights in f32 to a temporary safetensors file.
+pub fn write_checkpoint(weights: &[(TensorSpec, Vec<f32>)]) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let specs: Vec<TensorSpec> = weights.iter().map(|(spec, _)| spec.clone()).collect();
+    let (mut last, mut at) = (usize::MAX, 0);
+    SafetensorsWriter::new(DType::F32)
+        .write(file.path(), &specs, |i, out| {
+            if i != last {
+                (last, at) = (i, 0);
+            }
+            out.copy_from_slice(&weights[i].1[at..at + out.len()]);
+            at += out.len();
+        })
+        .unwrap();
+    file
+}
+
+/// The reference's picture, normalised in half precision as its video loader does.
+pub fn picture() -> Tensor {
+    let image = image::open(fixture("frame.png")).unwrap().to_rgb8();
+    let (w, h) = (image.width() as usize, image.height() as usize);
+    let half = half::f16::from_f32(0.5);
+    let mut planes = vec![0f32; 3 * w * h];
+    for (x, y, pixel) in image.enumerate_pixels() {
+        for (c, level) in pixel.0.iter().enumerate() {
+            let unit = half::f16::from_f64(f64::from(*level) / 255.0);
+            planes[(c * h + y as usize) * w + x as usize] = ((unit - half) / half).to_f32();
+        }
+    }
+    Tensor::from_vec(planes, (1, 3, h, w), &Device::Cpu).unwrap()
+}
