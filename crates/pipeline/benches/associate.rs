@@ -32,9 +32,14 @@ fn pan(pack_width_px: u32, packs_per_row: u32) -> (Vec<VideoFrame>, Vec<FrameDet
 /// The floor: one pass over the bytes of a frame.
 #[divan::bench]
 fn read_all_pixels(bencher: Bencher) {
-    let frame = RgbImage::new(1920, 1080, vec![7; 1920 * 1080 * 3]).unwrap_or_else(|e| panic!("{e}"));
+    let frame =
+        RgbImage::new(1920, 1080, vec![7; 1920 * 1080 * 3]).unwrap_or_else(|e| panic!("{e}"));
     bencher.bench_local(|| {
-        let sum: u64 = black_box(&frame).pixels().iter().map(|&p| u64::from(p)).sum();
+        let sum: u64 = black_box(&frame)
+            .pixels()
+            .iter()
+            .map(|&p| u64::from(p))
+            .sum();
         black_box(sum)
     });
 }
