@@ -67,7 +67,8 @@ pub(crate) struct EmbedPlan {
 pub(crate) struct Embedded {
     pub(crate) vectors: ViewVectors,
     pub(crate) cache: CacheUse,
-    pub(crate) embedded: usize,
+    /// Views embedded in this run.
+    pub(crate) fresh: usize,
     /// True when the cache or the index has to be written.
     pub(crate) changed: bool,
     pub(crate) notices: Vec<String>,
@@ -132,7 +133,7 @@ pub(crate) fn complete(
         changed: changed || embedded > 0,
         vectors: run.vectors,
         cache,
-        embedded,
+        fresh: embedded,
         notices: run.notices,
     })
 }

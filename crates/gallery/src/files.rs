@@ -193,7 +193,7 @@ pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {
 /// Removes what an interrupted [`write_atomic`] left in a folder.
 pub(crate) fn remove_temporaries(folder: &Path) -> Result<()> {
     for (name, path) in sorted_entries(folder)? {
-        if name.is_some_and(|name| name.ends_with(".tmp")) {
+        if name.is_some() && path.extension().is_some_and(|ending| ending == "tmp") {
             fs::remove_file(&path).map_err(GalleryError::io("remove", path))?;
         }
     }

@@ -372,7 +372,7 @@ impl Gallery {
         let stale = self.files();
         let before = self.index.clone();
         let merged = self
-            .merge_views(found.skus, options, keep_others)
+            .merge_views(&found.skus, options, keep_others)
             .and_then(|()| self.merge_metadata(table.as_ref()));
         let unused_metadata = match merged {
             Ok(unused) => unused,
@@ -421,7 +421,7 @@ impl Gallery {
         Ok(EnrollReport {
             skus: self.index.skus.len(),
             views: self.index.view_count(),
-            embedded: embedded.embedded,
+            embedded: embedded.fresh,
             reused: embedded.cache.reused,
             unreadable,
             ignored: found.ignored,
@@ -438,7 +438,7 @@ impl Gallery {
     /// Brings the found pictures into the index and, when asked, into the gallery's folder.
     fn merge_views(
         &mut self,
-        found: Vec<(String, Vec<FoundView>)>,
+        found: &[(String, Vec<FoundView>)],
         options: &EnrollOptions,
         keep_others: bool,
     ) -> Result<()> {

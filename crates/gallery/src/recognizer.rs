@@ -157,7 +157,7 @@ impl Recognizer {
         let report = LoadReport {
             skus: search.sku_count(),
             views: search.len(),
-            embedded: embedded.embedded,
+            embedded: embedded.fresh,
             unreadable: gallery.unreadable(),
             cache: embedded.cache,
             thresholds: thresholds.clone(),

@@ -214,6 +214,10 @@ impl ViewIndex {
     }
 
     /// Fills `block`, `[queries, rows of the block]` within it, with approximate scores.
+    #[allow(
+        clippy::inline_always,
+        reason = "a dispatched closure compiles for the machine only what is inlined into it"
+    )]
     #[inline(always)]
     fn score_block(&self, first: usize, batch: &[Query<'_>], block: &mut [f32]) {
         let rows = block.len() / batch.len().max(1);
@@ -230,6 +234,10 @@ impl ViewIndex {
     }
 
     /// Scores again, exactly, every view that may be among the best, and keeps the best.
+    #[allow(
+        clippy::inline_always,
+        reason = "a dispatched closure compiles for the machine only what is inlined into it"
+    )]
     #[inline(always)]
     fn pick(&self, query: &Query<'_>, at: usize, batch: usize, middles: &[f32]) -> Vec<Hit> {
         // A row's view of its own rounding plus the query's: |r.q - r'.q'| <= |r-r'||q| + |r'||q-q'|.
@@ -321,6 +329,10 @@ fn keep_best(best: &mut [f32; NEAREST], value: f32) {
     }
 }
 
+#[allow(
+    clippy::inline_always,
+    reason = "a dispatched closure compiles for the machine only what is inlined into it"
+)]
 #[inline(always)]
 fn coarse_dot(row: &[i8], query: &[i16]) -> i32 {
     row.iter()
@@ -330,6 +342,10 @@ fn coarse_dot(row: &[i8], query: &[i16]) -> i32 {
 }
 
 /// Dot product with a fixed order of additions, whatever the width of the machine.
+#[allow(
+    clippy::inline_always,
+    reason = "a dispatched closure compiles for the machine only what is inlined into it"
+)]
 #[inline(always)]
 fn exact_dot(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0.0f32; LANES];

@@ -29,16 +29,20 @@ impl<const N: usize> fmt::Display for Table<N> {
                 .unwrap_or(0)
         });
         for row in &self.rows {
-            let mut line = String::new();
-            for (i, (cell, width)) in row.iter().zip(widths).enumerate() {
-                // A name comes first or last and reads from the left.
-                if i == 0 || i + 1 == N {
-                    line += &format!("{cell:<width$}  ");
-                } else {
-                    line += &format!("{cell:>width$}  ");
-                }
-            }
-            writeln!(f, "{}", line.trim_end())?;
+            let padded: Vec<String> = row
+                .iter()
+                .zip(widths)
+                .enumerate()
+                .map(|(i, (cell, width))| {
+                    // A name comes first or last and reads from the left.
+                    if i == 0 || i + 1 == N {
+                        format!("{cell:<width$}")
+                    } else {
+                        format!("{cell:>width$}")
+                    }
+                })
+                .collect();
+            writeln!(f, "{}", padded.join("  ").trim_end())?;
         }
         Ok(())
     }

@@ -1,13 +1,15 @@
 //! Evaluation on drawn packs, and on the grocery photos where they are at hand.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
-use std::{fs, path::Path};
+use std::{fmt::Write, fs, path::Path};
 
 use common::{GridEmbedder, decode, draw_skus, pack, write_picture};
 use shelfscan_gallery::eval::{
     ColourHistogram, EmbedderMethod, EvalOptions, EvalReport, EvalSet, LocalFeatures, Method,
-    evaluate,
+    PictureRole, evaluate,
 };
 
 fn options(repeats: usize, skus: Option<usize>) -> EvalOptions {
@@ -33,30 +35,21 @@ fn the_baselines_give_their_known_rates_on_the_grocery_photos() {
         println!("skipped: the grocery photos are not at hand");
         return;
     }
-    let set = EvalSet::from_manifest(&root, &root.join("manifest.csv")).unwrap();
+    let mut set = EvalSet::from_manifest(&root, &root.join("manifest.csv")).unwrap();
+    set.pictures.retain(|p| p.role != PictureRole::Stranger);
     let local = LocalFeatures::default();
-    // Fewer draws than the 100 of the reference; the SKUs of a draw alone move the mean by a point.
-    for (skus, methods, wanted) in [
-        (
-            12,
-            vec![&ColourHistogram as &dyn Method, &local],
-            vec![[33.0, 38.0, 42.0, 43.0], [44.0, 58.0, 63.0, 61.0]],
-        ),
-        (
-            24,
-            vec![&local as &dyn Method],
-            vec![[38.0, 48.0, 54.0, 57.0]],
-        ),
-    ] {
-        let report = evaluate(&set, &methods, &decode, None, &options(100, Some(skus))).unwrap();
-        println!("{report}");
-        for (method, wanted) in wanted.iter().enumerate() {
-            for (got, wanted) in top1(&report, method).iter().zip(wanted) {
-                assert!(
-                    (got - wanted).abs() <= 5.0,
-                    "{skus} SKUs: {got:.1}, known {wanted}"
-                );
-            }
+    let methods: [&dyn Method; 2] = [&ColourHistogram, &local];
+    // Fewer draws than the reference's 100 cost little precision: they share one table of scores.
+    let report = evaluate(&set, &methods, &decode, None, &options(40, Some(12))).unwrap();
+    for (method, wanted) in [[33.0, 38.0, 42.0, 43.0], [44.0, 58.0, 63.0, 61.0]]
+        .iter()
+        .enumerate()
+    {
+        for (got, wanted) in top1(&report, method).iter().zip(wanted) {
+            assert!(
+                (got - wanted).abs() <= 5.0,
+                "{got:.1}, known {wanted}\n{report}"
+            );
         }
     }
 }
@@ -69,13 +62,13 @@ fn drawn_set(root: &Path) -> EvalSet {
             let split = if view < 4 { "gallery" } else { "query" };
             let path = format!("{sku}/{view}.ppm");
             write_picture(&root.join(&path), &pack(sku, view, 48));
-            manifest += &format!("{path},s{sku},{split},phone\n");
+            writeln!(manifest, "{path},s{sku},{split},phone").unwrap();
         }
     }
     for sku in 50..60 {
         let path = format!("{sku}/0.ppm");
         write_picture(&root.join(&path), &pack(sku, 0, 48));
-        manifest += &format!("{path},s{sku},stranger,phone\n");
+        writeln!(manifest, "{path},s{sku},stranger,phone").unwrap();
     }
     fs::write(root.join("m.csv"), manifest).unwrap();
     EvalSet::from_manifest(root, &root.join("m.csv")).unwrap()

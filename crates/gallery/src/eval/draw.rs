@@ -74,7 +74,7 @@ pub fn evaluate(
         .map(|method| method.collector())
         .collect::<Result<Vec<_>>>()?;
     let (loaded, skipped) = load(set, &mut collectors, decode, progress)?;
-    let (pool, repeated) = Pool::new(set, loaded, options);
+    let (pool, repeated) = Pool::new(set, &loaded, options);
     let pairs = pool.queries.len() * pool.views.len();
     if pairs > MAX_PAIRS {
         return Err(GalleryError::InvalidInput(format!(
@@ -237,11 +237,7 @@ struct Pool {
 }
 
 impl Pool {
-    fn new(
-        set: &EvalSet,
-        loaded: Vec<Loaded>,
-        options: &EvalOptions,
-    ) -> (Self, Vec<RepeatedQuery>) {
+    fn new(set: &EvalSet, loaded: &[Loaded], options: &EvalOptions) -> (Self, Vec<RepeatedQuery>) {
         let is_view = |picture: usize| {
             let picture = &set.pictures[picture];
             matches!(picture.role, PictureRole::Gallery | PictureRole::Either)

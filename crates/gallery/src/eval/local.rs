@@ -229,6 +229,10 @@ type PointPair = [(f32, f32); 2];
 /// Features of the query with a clearly nearest feature of the view.
 ///
 /// Inlined so that the caller's dispatch decides which instructions count the bits.
+#[allow(
+    clippy::inline_always,
+    reason = "a dispatched closure compiles for the machine only what is inlined into it"
+)]
 #[inline(always)]
 fn matches(query: &[LocalFeature], view: &[LocalFeature]) -> Vec<PointPair> {
     if view.len() < 2 {

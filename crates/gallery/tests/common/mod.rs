@@ -1,5 +1,5 @@
 //! Drawn packs, a cheap embedder that counts its calls, and a decoder for tests.
-#![allow(dead_code)]
+#![allow(dead_code, clippy::unwrap_used)]
 
 use std::{
     fs,
@@ -15,17 +15,17 @@ use shelfscan_inference_core::{
     Embedder, EmbedderFingerprint, Embeddings, InferenceError, RgbImage,
 };
 
-pub const DIMENSION: usize = 64;
+pub(crate) const DIMENSION: usize = 64;
 
 /// Reads any picture the `image` crate knows.
-pub fn decode(path: &Path) -> Result<RgbImage, String> {
+pub(crate) fn decode(path: &Path) -> Result<RgbImage, String> {
     let picture = image::open(path).map_err(|e| e.to_string())?.to_rgb8();
     let (width, height) = picture.dimensions();
     RgbImage::new(width, height, picture.into_raw()).map_err(|e| e.to_string())
 }
 
 /// A number that looks random and is the same everywhere.
-pub fn mix(seed: u64) -> u64 {
+pub(crate) fn mix(seed: u64) -> u64 {
     let mut x = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -33,16 +33,18 @@ pub fn mix(seed: u64) -> u64 {
 }
 
 /// A drawn pack: the SKU decides the blocks of its face, the view the light and a little noise.
-pub fn pack(sku: u64, view: u64, side: u32) -> RgbImage {
+pub(crate) fn pack(sku: u64, view: u64, side: u32) -> RgbImage {
     let light = 0.85 + (mix(view * 31 + sku) % 100) as f32 / 400.0;
     let mut pixels = Vec::with_capacity((side * side * 3) as usize);
     for y in 0..side {
         for x in 0..side {
             let cell = u64::from(y * 8 / side * 8 + x * 8 / side);
             let colour = mix(sku * 1000 + cell);
+            // Each part of a face catches the light in its own way.
+            let glare = 0.8 + (mix(view * 65_537 + cell) % 100) as f32 / 250.0;
             let noise = mix(view * 7919 + u64::from(y * side + x)) % 12;
             for channel in 0..3 {
-                let value = ((colour >> (channel * 8)) & 0xff) as f32 * light * 0.9;
+                let value = ((colour >> (channel * 8)) & 0xff) as f32 * light * glare * 0.9;
                 pixels.push((value + noise as f32).min(255.0) as u8);
             }
         }
@@ -51,7 +53,7 @@ pub fn pack(sku: u64, view: u64, side: u32) -> RgbImage {
 }
 
 /// Writes a picture without compression, as a portable pixmap.
-pub fn write_picture(path: &Path, picture: &RgbImage) {
+pub(crate) fn write_picture(path: &Path, picture: &RgbImage) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     let mut bytes = format!("P6\n{} {}\n255\n", picture.width(), picture.height()).into_bytes();
     bytes.extend(picture.pixels());
@@ -59,7 +61,7 @@ pub fn write_picture(path: &Path, picture: &RgbImage) {
 }
 
 /// A folder of `skus` SKU folders with `views` drawn packs each.
-pub fn draw_skus(root: &Path, skus: u64, views: u64, side: u32) {
+pub(crate) fn draw_skus(root: &Path, skus: u64, views: u64, side: u32) {
     for sku in 0..skus {
         for view in 0..views {
             let path = root.join(format!("sku{sku:04}/view{view}.ppm"));
@@ -69,15 +71,15 @@ pub fn draw_skus(root: &Path, skus: u64, views: u64, side: u32) {
 }
 
 /// An 8x8 grid of colours, projected to 64 numbers of length 1. Counts what it is asked.
-pub struct GridEmbedder {
-    pub fingerprint: EmbedderFingerprint,
-    pub calls: AtomicUsize,
-    pub crops: AtomicUsize,
-    pub warmups: AtomicUsize,
+pub(crate) struct GridEmbedder {
+    pub(crate) fingerprint: EmbedderFingerprint,
+    pub(crate) calls: AtomicUsize,
+    pub(crate) crops: AtomicUsize,
+    pub(crate) warmups: AtomicUsize,
     /// Fails once this many crops were embedded.
-    pub fail_after: usize,
+    pub(crate) fail_after: usize,
     /// The crops of the last call.
-    pub last: Mutex<Vec<RgbImage>>,
+    pub(crate) last: Mutex<Vec<RgbImage>>,
 }
 
 impl Default for GridEmbedder {
@@ -99,11 +101,11 @@ impl Default for GridEmbedder {
 }
 
 impl GridEmbedder {
-    pub fn embedded(&self) -> usize {
+    pub(crate) fn embedded(&self) -> usize {
         self.crops.load(Ordering::SeqCst)
     }
 
-    pub fn tools(&self) -> EmbedTools<'_> {
+    pub(crate) fn tools(&self) -> EmbedTools<'_> {
         EmbedTools {
             embedder: self,
             decode: &decode,
@@ -167,6 +169,8 @@ fn grid_vector(crop: &RgbImage) -> Vec<f32> {
         vector[0] = 1.0;
         return vector;
     }
-    vector.iter_mut().for_each(|v| *v /= length);
+    for value in &mut vector {
+        *value /= length;
+    }
     vector
 }
