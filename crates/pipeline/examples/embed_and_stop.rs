@@ -19,7 +19,11 @@ struct App {
 
 impl ScanObserver for App {
     fn frame(&self, source: &SourceId, record: &FrameRecord) {
-        println!("{source} frame {}: {} found", record.frame_index, record.detections.len());
+        println!(
+            "{source} frame {}: {} found",
+            record.frame_index,
+            record.detections.len()
+        );
     }
 
     fn progress(&self, progress: &Progress<'_>) {
@@ -31,10 +35,17 @@ impl ScanObserver for App {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
-    let clip = arguments.next().ok_or("give a video or a folder of pictures")?;
+    let clip = arguments
+        .next()
+        .ok_or("give a video or a folder of pictures")?;
     let detections = arguments.next().ok_or("give a detections.jsonl")?;
 
-    let plan = ScanPlan::new(ScanOptions::default(), vec![Source::parse(&clip)?], None, None)?;
+    let plan = ScanPlan::new(
+        ScanOptions::default(),
+        vec![Source::parse(&clip)?],
+        None,
+        None,
+    )?;
     let provider = ReplayProvider::new(ReplayFiles::Single(detections.into()), false);
     let stop = CancelHandle::new();
     let app = Arc::new(App {

@@ -39,7 +39,9 @@ impl InferenceProvider for StandsOut {
     ) -> Result<FrameDetections> {
         self.0.check_detect()?;
         let (image, plain) = (&frame.image, frame.image.pixel(0, 0));
-        let mask = Mask::from_fn(image.width(), image.height(), |x, y| image.pixel(x, y) != plain);
+        let mask = Mask::from_fn(image.width(), image.height(), |x, y| {
+            image.pixel(x, y) != plain
+        });
         let found = mask.bounding_box().zip(prompts.first());
         let detections = found.map(|(bbox, prompt)| Detection {
             label: prompt.label.clone(),
@@ -57,14 +59,21 @@ impl InferenceProvider for StandsOut {
     }
 
     // The pipeline associates the detections itself, because `assigns_track_ids` is false.
-    fn start_tracking(&mut self, frame: &VideoFrame, prompts: &[TextPrompt]) -> Result<Vec<FrameDetections>> {
+    fn start_tracking(
+        &mut self,
+        frame: &VideoFrame,
+        prompts: &[TextPrompt],
+    ) -> Result<Vec<FrameDetections>> {
         self.0.started();
         Ok(vec![self.detect_text_prompts(frame, prompts)?])
     }
 
     fn track_next(&mut self, frame: &VideoFrame) -> Result<Vec<FrameDetections>> {
         self.0.check_track("track_next")?;
-        Ok(vec![self.detect_text_prompts(frame, &[TextPrompt::new("product")?])?])
+        Ok(vec![self.detect_text_prompts(
+            frame,
+            &[TextPrompt::new("product")?],
+        )?])
     }
 
     fn shutdown(&mut self) -> Result<()> {
@@ -74,8 +83,15 @@ impl InferenceProvider for StandsOut {
 }
 
 fn main() -> std::result::Result<(), Box<dyn Error>> {
-    let source = std::env::args().nth(1).ok_or("give a video or a folder of pictures")?;
-    let plan = ScanPlan::new(ScanOptions::default(), vec![Source::parse(&source)?], None, None)?;
+    let source = std::env::args()
+        .nth(1)
+        .ok_or("give a video or a folder of pictures")?;
+    let plan = ScanPlan::new(
+        ScanOptions::default(),
+        vec![Source::parse(&source)?],
+        None,
+        None,
+    )?;
     let report = Scanner::new(plan, Box::<StandsOut>::default()).run()?;
     println!("{} facings", report.sources[0].run.facings);
     Ok(())

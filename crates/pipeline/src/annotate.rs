@@ -8,15 +8,13 @@ use std::{collections::BTreeMap, path::Path};
 
 use shelfscan_inference_core::{TrackId, VideoFrame};
 use shelfscan_video::{
-    ClipOptions, ClipWriter, FrameDirWriter, ReadOptions, Source, SourceInfo,
-    find_ffmpeg,
+    Annotation, ClipOptions, ClipWriter, FrameDirWriter, FrameReader, SourceInfo, annotate,
+    find_ffmpeg, track_color,
 };
 
 use crate::{
     Annotate, Facing, FacingId, FrameRecord, Identity, IdentityStatus, Result, ScanOptions,
-    TrackSummary,
-    journal::names,
-    records::RecordReader,
+    TrackSummary, journal::names, records::RecordReader,
 };
 
 /// JPEG quality of annotated pictures, 1 to 100.
@@ -37,7 +35,10 @@ impl Sink {
     fn create(dir: &Path, options: &ScanOptions, info: &SourceInfo) -> Result<Self> {
         if options.outputs.annotate == Annotate::Frames {
             let folder = dir.join(names::ANNOTATED_FRAMES);
-            return Ok(Self::Frames(FrameDirWriter::create(&folder, FRAME_QUALITY)?));
+            return Ok(Self::Frames(FrameDirWriter::create(
+                &folder,
+                FRAME_QUALITY,
+            )?));
         }
         let ffmpeg = find_ffmpeg(&options.read.ffmpeg)?;
         let fps = options
@@ -51,12 +52,13 @@ impl Sink {
             ..ClipOptions::default()
         };
         let path = dir.join(names::ANNOTATED_VIDEO);
-        Ok(Self::Clip(Box::new(ClipWriter::create(&path, &ffmpeg, clip)?)))
+        Ok(Self::Clip(Box::new(ClipWriter::create(
+            &path, &ffmpeg, clip,
+        )?)))
     }
 
-    fn write(&mut self, frame: &VideoFrame, overlays: &[Overlay]) -> Result<()> {
-        let mut image = frame.image.clone();
-        draw_overlays(&mut image, overlays);
+    fn write(&mut self, frame: &VideoFrame, annotations: &[Annotation]) -> Result<()> {
+        let image = annotate(&frame.image, annotations);
         match self {
             Self::Clip(clip) => clip.write(&image, frame.time.secs)?,
             Self::Frames(frames) => {
@@ -74,16 +76,17 @@ impl Sink {
     }
 }
 
-/// Annotates a finished run: reads the source again, and draws what the journal says. `go_on` hears
-/// the number of frames written and may end it. Returns the number of frames.
+/// Annotates a finished run: reads the source again with `reader`, and draws what the journal says.
+/// `go_on` hears the number of frames written and may end it. Returns the number of frames, or
+/// `None` when it was ended.
 pub(crate) fn annotate_run(
-    source: &Source,
+    mut reader: Box<dyn FrameReader>,
     options: &ScanOptions,
     dir: &Path,
     tracks: &[TrackSummary],
     facings: &[Facing],
     mut go_on: impl FnMut(u64) -> bool,
-) -> Result<u64> {
+) -> Result<Option<u64>> {
     let named: BTreeMap<FacingId, &Identity> =
         facings.iter().map(|f| (f.facing_id, &f.identity)).collect();
     let captions: BTreeMap<TrackId, Caption> = tracks
@@ -93,8 +96,6 @@ pub(crate) fn annotate_run(
             (t.track_id, Caption::new(t.facing_id.0, &t.label, identity))
         })
         .collect();
-    let read: &ReadOptions = &options.read;
-    let mut reader = shelfscan_video::open(source, read)?;
     let mut records = RecordReader::open(&dir.join(names::DETECTIONS), false)?;
     let mut sink = Sink::create(dir, options, reader.info())?;
     let mut next = records.next_record()?;
@@ -103,19 +104,19 @@ pub(crate) fn annotate_run(
         while next.as_ref().is_some_and(|r| r.frame_index < frame.index) {
             next = records.next_record()?;
         }
-        let overlays = match next.as_ref().filter(|r| r.frame_index == frame.index) {
-            Some(record) => overlays(record, |track| captions.get(&track).cloned()),
+        let annotations = match next.as_ref().filter(|r| r.frame_index == frame.index) {
+            Some(record) => annotations_of(record, |track| captions.get(&track).cloned()),
             None => Vec::new(),
         };
-        sink.write(&frame, &overlays)?;
+        sink.write(&frame, &annotations)?;
         written += 1;
         if !go_on(written) {
             // Dropped unfinished, so no half of a clip appears under its name.
-            return Ok(written);
+            return Ok(None);
         }
     }
     sink.finish()?;
-    Ok(written)
+    Ok(Some(written))
 }
 
 /// Annotates the frames of a camera as they go by.
@@ -132,7 +133,7 @@ impl LiveAnnotator {
         record: &FrameRecord,
         identity: impl Fn(TrackId) -> Identity,
     ) -> Result<()> {
-        let overlays = overlays(record, |track| {
+        let annotations = annotations_of(record, |track| {
             let label = record
                 .detections
                 .iter()
@@ -140,7 +141,7 @@ impl LiveAnnotator {
                 .map_or("", |d| &d.label);
             Some(Caption::new(track.0, label, &identity(track)))
         });
-        self.0.write(frame, &overlays)
+        self.0.write(frame, &annotations)
     }
 
     pub(crate) fn finish(self) -> Result<()> {
@@ -148,47 +149,55 @@ impl LiveAnnotator {
     }
 }
 
+/// Box colour of a pack that nothing in the gallery is close to.
+const UNKNOWN_COLOR: [u8; 3] = [255, 72, 72];
+
+/// Box colour of a detection whose track is not confirmed.
+const UNCONFIRMED_COLOR: [u8; 3] = [160, 160, 160];
+
 /// What stands beside a box.
 #[derive(Clone)]
 struct Caption {
-    text: String,
-    /// Picks the colour; one for each SKU.
-    colour_key: u64,
+    label: String,
+    /// One colour for each SKU, so that a wrong name catches the eye.
+    color: [u8; 3],
 }
 
 impl Caption {
     fn new(number: u64, label: &str, identity: &Identity) -> Self {
-        let (what, colour_key) = match (identity.status, &identity.sku) {
-            (IdentityStatus::Identified, Some(sku)) => (sku.to_string(), stable_hash(sku)),
-            (IdentityStatus::Unknown, _) => (format!("{label} unknown"), 0),
-            _ => (label.to_owned(), number),
-        };
-        let score = match identity.score {
-            Some(score) if identity.sku.is_some() => format!(" {score:.2}"),
-            _ => String::new(),
+        let (what, color) = match (identity.status, &identity.sku) {
+            (IdentityStatus::Identified, Some(sku)) => {
+                let score = identity.score.unwrap_or_default();
+                (
+                    format!("{sku} {score:.2}"),
+                    track_color(TrackId(stable_hash(sku))),
+                )
+            }
+            (IdentityStatus::Unknown, _) => (format!("{label} unknown"), UNKNOWN_COLOR),
+            _ => (label.to_owned(), track_color(TrackId(number))),
         };
         Self {
-            text: format!("#{number} {what}{score}"),
-            colour_key,
+            label: format!("#{number} {what}"),
+            color,
         }
     }
 }
 
-fn overlays(
+fn annotations_of(
     record: &FrameRecord,
     caption: impl Fn(TrackId) -> Option<Caption>,
-) -> Vec<Overlay> {
+) -> Vec<Annotation> {
     record
         .detections
         .iter()
-        .filter(|d| d.bbox.iter().all(|v| v.is_finite()))
         .map(|d| {
             let caption = d.track_id.and_then(&caption);
-            Overlay {
+            Annotation {
                 bbox: d.bbox.into(),
                 mask: d.mask.clone(),
-                colour_key: caption.as_ref().map(|c| c.colour_key),
-                text: caption.map_or_else(String::new, |c| c.text),
+                color: Some(caption.as_ref().map_or(UNCONFIRMED_COLOR, |c| c.color)),
+                label: caption.map_or_else(String::new, |c| c.label),
+                track_id: None,
             }
         })
         .collect()
@@ -200,6 +209,3 @@ fn stable_hash(text: &str) -> u64 {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
-
-struct Overlay { bbox: shelfscan_inference_core::BoxXyxy, mask: Option<shelfscan_inference_core::Mask>, colour_key: Option<u64>, text: String }
-fn draw_overlays(_: &mut shelfscan_inference_core::RgbImage, _: &[Overlay]) {}

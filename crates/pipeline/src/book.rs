@@ -112,12 +112,26 @@ impl Book {
             ids[i] = *id;
         }
         for early in &outcome.earlier {
-            self.sight(early.track, &early.label, early.frame_index, early.time_secs, &early.bbox, early.score);
+            self.sight(
+                early.track,
+                &early.label,
+                early.frame_index,
+                early.time_secs,
+                &early.bbox,
+                early.score,
+            );
         }
         let mut jobs = Vec::new();
         for (detection, id) in kept.iter().zip(&ids) {
             if let Some(id) = *id {
-                self.sight(id, &detection.label, frame.index, frame.time.secs, &detection.bbox, detection.score);
+                self.sight(
+                    id,
+                    &detection.label,
+                    frame.index,
+                    frame.time.secs,
+                    &detection.bbox,
+                    detection.score,
+                );
                 jobs.extend(self.look(id, frame, detection));
             }
         }
@@ -241,7 +255,10 @@ impl Book {
         if found.len() > cap {
             notices.push(Notice::new(
                 "detection_cap_hit",
-                format!("{} detections in one frame, the best {cap} were kept", found.len()),
+                format!(
+                    "{} detections in one frame, the best {cap} were kept",
+                    found.len()
+                ),
             ));
             found.truncate(cap);
         }
@@ -263,7 +280,15 @@ impl Book {
             .ok_or(())
     }
 
-    fn sight(&mut self, id: TrackId, label: &Arc<str>, frame: u64, secs: f64, bbox: &BoxXyxy, score: f32) {
+    fn sight(
+        &mut self,
+        id: TrackId,
+        label: &Arc<str>,
+        frame: u64,
+        secs: f64,
+        bbox: &BoxXyxy,
+        score: f32,
+    ) {
         let region = self.region_of(bbox).ok().flatten();
         let regions = self.options.regions.len();
         let limit = self.options.identity.crops_per_track;
@@ -396,7 +421,12 @@ impl Book {
 }
 
 impl TrackState {
-    fn summary(&self, track_id: TrackId, facing_id: FacingId, options: &ScanOptions) -> TrackSummary {
+    fn summary(
+        &self,
+        track_id: TrackId,
+        facing_id: FacingId,
+        options: &ScanOptions,
+    ) -> TrackSummary {
         let n = f64::from(self.frames.max(1));
         let [x0, y0, x1, y1] = self.box_sums.map(|sum| (sum / n) as f32);
         let region = self

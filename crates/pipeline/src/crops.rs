@@ -49,9 +49,7 @@ impl CropPool {
         if !self.wants(crop.quality) {
             return;
         }
-        let at = self
-            .waiting
-            .partition_point(|w| w.quality >= crop.quality);
+        let at = self.waiting.partition_point(|w| w.quality >= crop.quality);
         self.waiting.insert(at, crop);
         let room = self.limit.saturating_sub(self.sent) as usize;
         self.waiting.truncate(room);
@@ -142,7 +140,10 @@ mod tests {
         }
         sent.extend(pool.rest());
         assert_eq!(sent.len(), 3);
-        assert!(sent.iter().any(|c| c.frame_index == 7), "the best crop of all is among them");
+        assert!(
+            sent.iter().any(|c| c.frame_index == 7),
+            "the best crop of all is among them"
+        );
     }
 
     #[test]
@@ -169,7 +170,10 @@ mod tests {
         assert_eq!(sharpness(&flat, &whole), 0.0);
         assert!(sharpness(&checker(40), &whole) > 200.0);
         assert_eq!(sharpness(&checker(40), &whole.translated(99.0, 0.0)), 0.0);
-        assert_eq!(sharpness(&RgbImage::new(1, 1, vec![1; 3]).unwrap(), &whole), 0.0);
+        assert_eq!(
+            sharpness(&RgbImage::new(1, 1, vec![1; 3]).unwrap(), &whole),
+            0.0
+        );
     }
 
     #[test]

@@ -240,7 +240,12 @@ mod tests {
     #[test]
     fn results_that_come_late_are_joined_with_their_own_frames() {
         let mut provider = ScriptedProvider::new(|f| {
-            Ok(vec![detection("product", 0.9, [0.0, 0.0, 9.0, 9.0], Some(f.index + 1))])
+            Ok(vec![detection(
+                "product",
+                0.9,
+                [0.0, 0.0, 9.0, 9.0],
+                Some(f.index + 1),
+            )])
         })
         .with_own_ids()
         .with_delay(2);
@@ -259,7 +264,12 @@ mod tests {
     #[test]
     fn a_new_frame_size_opens_a_new_session_whose_ids_are_new_too() {
         let mut provider = ScriptedProvider::new(|_| {
-            Ok(vec![detection("product", 0.9, [0.0, 0.0, 9.0, 9.0], Some(1))])
+            Ok(vec![detection(
+                "product",
+                0.9,
+                [0.0, 0.0, 9.0, 9.0],
+                Some(1),
+            )])
         })
         .with_own_ids()
         .with_delay(1);

@@ -227,8 +227,10 @@ struct Pair {
 
 fn find(path: &Path) -> Result<Found> {
     let name = |path: &Path| {
-        path.file_name()
-            .map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned())
+        path.file_name().map_or_else(
+            || path.display().to_string(),
+            |n| n.to_string_lossy().into_owned(),
+        )
     };
     let recorded = |dir: &Path| Recorded {
         detections: dir.join(names::DETECTIONS),
@@ -287,8 +289,7 @@ fn pair_up(
     };
     let (expected, actual) = match (expected, actual) {
         (Found::Many(mut expected), Found::Many(mut actual)) => {
-            let folders: BTreeSet<String> =
-                expected.keys().chain(actual.keys()).cloned().collect();
+            let folders: BTreeSet<String> = expected.keys().chain(actual.keys()).cloned().collect();
             return Ok(folders
                 .into_iter()
                 .map(|name| Pair {
@@ -544,10 +545,17 @@ fn match_boxes(
 }
 
 fn same_numbers(e: &[f32; 4], a: &[f32; 4]) -> bool {
-    e.iter().zip(a).all(|(e, a)| e == a || (!e.is_finite() && !a.is_finite()))
+    e.iter()
+        .zip(a)
+        .all(|(e, a)| e == a || (!e.is_finite() && !a.is_finite()))
 }
 
-fn compare_counts(diff: &mut SourceDiff, before: &RunFile, now: &RunFile, tolerances: &DiffTolerances) {
+fn compare_counts(
+    diff: &mut SourceDiff,
+    before: &RunFile,
+    now: &RunFile,
+    tolerances: &DiffTolerances,
+) {
     type Key = (Arc<str>, Option<Arc<str>>, IdentityStatus, Option<Arc<str>>);
     let mut rows: BTreeMap<Key, (u64, u64)> = BTreeMap::new();
     let key = |c: &Count| (c.label.clone(), c.region.clone(), c.status, c.sku.clone());
@@ -594,22 +602,25 @@ fn compare_tracks(
     let mut taken: BTreeMap<TrackId, TrackId> = BTreeMap::new();
     for (&track, partners) in links {
         // The longest partner; of equally long ones the first.
-        let Some((&partner, _)) = partners.iter().max_by_key(|(id, n)| (**n, std::cmp::Reverse(**id)))
+        let Some((&partner, _)) = partners
+            .iter()
+            .max_by_key(|(id, n)| (**n, std::cmp::Reverse(**id)))
         else {
             continue;
         };
-        let mut add = |change, expected_identity: Option<String>, actual_identity: Option<String>| {
-            diff.totals.changed_tracks += 1;
-            if diff.tracks.len() < tolerances.listed {
-                diff.tracks.push(TrackDiff {
-                    change,
-                    expected: track,
-                    actual: partner,
-                    expected_identity,
-                    actual_identity,
-                });
-            }
-        };
+        let mut add =
+            |change, expected_identity: Option<String>, actual_identity: Option<String>| {
+                diff.totals.changed_tracks += 1;
+                if diff.tracks.len() < tolerances.listed {
+                    diff.tracks.push(TrackDiff {
+                        change,
+                        expected: track,
+                        actual: partner,
+                        expected_identity,
+                        actual_identity,
+                    });
+                }
+            };
         if partners.len() > 1 {
             add(TrackChange::Split, None, None);
         }
@@ -716,7 +727,10 @@ mod tests {
 
     fn compared(expected: &[FrameRecord], actual: &[FrameRecord]) -> SourceDiff {
         let dir = tempfile::tempdir().unwrap();
-        let (e, a) = (write(dir.path(), "e", expected), write(dir.path(), "a", actual));
+        let (e, a) = (
+            write(dir.path(), "e", expected),
+            write(dir.path(), "a", actual),
+        );
         let report = diff(&e, &a, &DiffTolerances::default()).unwrap();
         assert_eq!(report.within, report.sources[0].over.is_empty());
         report.sources.into_iter().next().unwrap()
@@ -746,7 +760,13 @@ mod tests {
     #[test]
     fn each_kind_of_change_is_counted_and_named() {
         let expected = vec![
-            frame(0, vec![detection("product", 0.0, 0.9, None), detection("tag", 200.0, 0.9, None)]),
+            frame(
+                0,
+                vec![
+                    detection("product", 0.0, 0.9, None),
+                    detection("tag", 200.0, 0.9, None),
+                ],
+            ),
             frame(1, vec![detection("product", 0.0, 0.9, None)]),
             frame(2, vec![detection("product", 0.0, 0.9, None)]),
             frame(4, vec![]),
@@ -754,7 +774,13 @@ mod tests {
         let mut late = frame(2, vec![detection("product", 0.0, f32::NAN, None)]);
         late.time_secs = Some(9.0);
         let actual = vec![
-            frame(0, vec![detection("product", 3.0, 0.9, None), detection("product", 200.0, 0.9, None)]),
+            frame(
+                0,
+                vec![
+                    detection("product", 3.0, 0.9, None),
+                    detection("product", 200.0, 0.9, None),
+                ],
+            ),
             frame(1, vec![detection("product", 0.5, 0.905, None)]),
             late,
             frame(3, vec![]),
@@ -773,12 +799,30 @@ mod tests {
     #[test]
     fn a_split_and_a_joined_track_are_told_apart() {
         let one = |i, x, id| frame(i, vec![detection("product", x, 0.9, Some(id))]);
-        let expected = [one(0, 0.0, 1), one(1, 0.0, 1), one(2, 0.0, 1), one(3, 300.0, 2)];
-        let split = [one(0, 0.0, 5), one(1, 0.0, 5), one(2, 0.0, 6), one(3, 300.0, 2)];
-        let joined = [one(0, 0.0, 1), one(1, 0.0, 1), one(2, 0.0, 1), one(3, 300.0, 1)];
+        let expected = [
+            one(0, 0.0, 1),
+            one(1, 0.0, 1),
+            one(2, 0.0, 1),
+            one(3, 300.0, 2),
+        ];
+        let split = [
+            one(0, 0.0, 5),
+            one(1, 0.0, 5),
+            one(2, 0.0, 6),
+            one(3, 300.0, 2),
+        ];
+        let joined = [
+            one(0, 0.0, 1),
+            one(1, 0.0, 1),
+            one(2, 0.0, 1),
+            one(3, 300.0, 1),
+        ];
         let changes = |actual: &[FrameRecord]| -> Vec<(TrackChange, u64)> {
             let diff = compared(&expected, actual);
-            diff.tracks.iter().map(|t| (t.change, t.expected.0)).collect()
+            diff.tracks
+                .iter()
+                .map(|t| (t.change, t.expected.0))
+                .collect()
         };
         assert_eq!(changes(&split), [(TrackChange::Split, 1)]);
         assert_eq!(changes(&joined), [(TrackChange::Joined, 2)]);
@@ -817,10 +861,17 @@ mod tests {
         assert_eq!(over, [("a", 1), ("b", 0), ("c", 1)]);
         assert!(!report.within);
         let one = dir.path().join("e/a");
-        let text = diff(&one, &dir.path().join("a"), &tolerances).unwrap_err().to_string();
-        assert!(text.contains("one source cannot be compared with 2"), "{text}");
+        let text = diff(&one, &dir.path().join("a"), &tolerances)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            text.contains("one source cannot be compared with 2"),
+            "{text}"
+        );
         let empty = tempfile::tempdir().unwrap();
-        let text = diff(&one, empty.path(), &tolerances).unwrap_err().to_string();
+        let text = diff(&one, empty.path(), &tolerances)
+            .unwrap_err()
+            .to_string();
         assert!(text.contains("no run to compare"), "{text}");
     }
 

@@ -196,10 +196,13 @@ impl IdentityLane {
         if !self.early.contains_key(&self.next_out) {
             // No more batches will come, so the workers end, and a panic shows as a closed channel.
             self.to_workers = None;
-            let done = self.from_workers.recv().map_err(|_| PipelineError::Panicked {
-                stage: "identity",
-                message: "a worker ended without an answer".into(),
-            })?;
+            let done = self
+                .from_workers
+                .recv()
+                .map_err(|_| PipelineError::Panicked {
+                    stage: "identity",
+                    message: "a worker ended without an answer".into(),
+                })?;
             self.take(done);
         }
         self.in_order().map(Some)

@@ -86,18 +86,20 @@ impl Ids {
                         earlier: hits,
                     } = event
                     {
-                        earlier.extend(hits.iter().map(|hit| EarlierSight {
-                            track: *track,
-                            label: label.clone(),
-                            frame_index: hit.frame_index,
-                            time_secs: self
-                                .times
-                                .iter()
-                                .rev()
-                                .find(|(index, _)| *index == hit.frame_index)
-                                .map_or(frame.time.secs, |(_, secs)| *secs),
-                            bbox: hit.bbox,
-                            score: hit.score,
+                        earlier.extend(hits.iter().map(|hit| {
+                            EarlierSight {
+                                track: *track,
+                                label: label.clone(),
+                                frame_index: hit.frame_index,
+                                time_secs: self
+                                    .times
+                                    .iter()
+                                    .rev()
+                                    .find(|(index, _)| *index == hit.frame_index)
+                                    .map_or(frame.time.secs, |(_, secs)| *secs),
+                                bbox: hit.bbox,
+                                score: hit.score,
+                            }
                         }));
                     }
                 }

@@ -218,17 +218,19 @@ impl Journal {
             }
             return Ok(());
         }
-        self.detections
-            .write_all(&line)
-            .map_err(PipelineError::io("writing", self.dir.join(names::DETECTIONS)))
+        self.detections.write_all(&line).map_err(PipelineError::io(
+            "writing",
+            self.dir.join(names::DETECTIONS),
+        ))
     }
 
     /// Puts the answers to one batch of crops on disk.
     pub(crate) fn identities(&mut self, batch: &BatchAnswer) -> Result<()> {
         let line = to_line(batch)?;
-        self.identities
-            .write_all(&line)
-            .map_err(PipelineError::io("writing", self.dir.join(names::IDENTITIES)))
+        self.identities.write_all(&line).map_err(PipelineError::io(
+            "writing",
+            self.dir.join(names::IDENTITIES),
+        ))
     }
 
     /// Writes `run.json` whole.
@@ -373,9 +375,11 @@ fn first_difference(path: &str, a: &Value, b: &Value) -> Option<String> {
                 format!("{path}.{key}")
             };
             let null = Value::Null;
-            if let Some(found) =
-                first_difference(&below, a.get(key).unwrap_or(&null), b.get(key).unwrap_or(&null))
-            {
+            if let Some(found) = first_difference(
+                &below,
+                a.get(key).unwrap_or(&null),
+                b.get(key).unwrap_or(&null),
+            ) {
                 return Some(found);
             }
         }

@@ -29,12 +29,14 @@ mod book;
 mod cancel;
 mod crops;
 mod detect;
+mod diff;
 mod error;
 mod identity;
 mod ids;
 mod journal;
 mod observer;
 mod options;
+mod outcome;
 mod output;
 mod plan;
 mod queue;
@@ -48,13 +50,15 @@ mod vote;
 
 pub use associate::FacingId;
 pub use cancel::CancelHandle;
+pub use diff::{
+    CountDiff, DiffReport, DiffTolerances, DiffTotals, FrameDiff, SourceDiff, TrackChange,
+    TrackDiff, diff,
+};
 pub use error::{PipelineError, Result};
 pub use identity::Identify;
 pub use journal::{Existing, names, read_run};
 pub use observer::{Phase, Progress, ScanObserver, Silent};
-pub use options::{
-    Annotate, DEFAULT_PROMPT, IdentityOptions, OutputOptions, Region, ScanOptions,
-};
+pub use options::{Annotate, DEFAULT_PROMPT, IdentityOptions, OutputOptions, Region, ScanOptions};
 pub use plan::{ScanPlan, Shard, SourcePlan};
 pub use records::{DetectionRecord, FrameRecord};
 pub use replay::{ReplayFiles, ReplayProvider};

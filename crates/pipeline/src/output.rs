@@ -11,10 +11,33 @@ use crate::{
 
 /// Columns of `facings.csv`, in order.
 const FACING_COLUMNS: [&str; 27] = [
-    "facing_id", "label", "status", "sku", "channel", "score", "margin", "votes", "crops",
-    "region", "first_frame", "last_frame", "first_secs", "last_secs", "frames", "x0", "y0", "x1",
-    "y1", "tracks", "best_crop", "nearest_1", "nearest_1_score", "nearest_2", "nearest_2_score",
-    "nearest_3", "nearest_3_score",
+    "facing_id",
+    "label",
+    "status",
+    "sku",
+    "channel",
+    "score",
+    "margin",
+    "votes",
+    "crops",
+    "region",
+    "first_frame",
+    "last_frame",
+    "first_secs",
+    "last_secs",
+    "frames",
+    "x0",
+    "y0",
+    "x1",
+    "y1",
+    "tracks",
+    "best_crop",
+    "nearest_1",
+    "nearest_1_score",
+    "nearest_2",
+    "nearest_2_score",
+    "nearest_3",
+    "nearest_3_score",
 ];
 
 /// Writes `tracks.jsonl`, `facings.csv` and `counts.csv` of a source, each whole.
@@ -49,11 +72,7 @@ pub(crate) fn write_results(
     )
 }
 
-fn write_csv(
-    path: &Path,
-    header: &[&str],
-    rows: impl Iterator<Item = Vec<String>>,
-) -> Result<()> {
+fn write_csv(path: &Path, header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Result<()> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let failed = |e: csv::Error| PipelineError::Io {
         action: "writing",

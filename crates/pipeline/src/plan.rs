@@ -200,7 +200,14 @@ mod tests {
     #[test]
     fn every_source_gets_a_safe_folder_of_its_own() {
         let plan = plan(
-            files(&["a/clip.mp4", "b/clip.mp4", "b/CLIP.mp4", "c/ev\u{1b}il\n.mp4", "d/..", "a/clip.mp4"]),
+            files(&[
+                "a/clip.mp4",
+                "b/clip.mp4",
+                "b/CLIP.mp4",
+                "c/ev\u{1b}il\n.mp4",
+                "d/..",
+                "a/clip.mp4",
+            ]),
             None,
         );
         let folders: Vec<&str> = plan.sources.iter().map(|s| s.folder.as_str()).collect();
@@ -254,7 +261,9 @@ mod tests {
             name: name.into(),
             bbox: b.into(),
         };
-        assert!(refused(&|o| o.regions = vec![region("top", [5.0, 5.0, 5.0, 9.0])]).contains("top"));
+        assert!(
+            refused(&|o| o.regions = vec![region("top", [5.0, 5.0, 5.0, 9.0])]).contains("top")
+        );
         assert!(
             refused(&|o| o.regions = vec![
                 region("a", [0.0, 0.0, 5.0, 9.0]),

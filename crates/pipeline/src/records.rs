@@ -179,7 +179,10 @@ impl RecordReader {
             if !whole && !self.unended_counts {
                 return Ok(None);
             }
-            if self.last_index.is_some_and(|last| record.frame_index <= last) {
+            if self
+                .last_index
+                .is_some_and(|last| record.frame_index <= last)
+            {
                 return Err(self.damaged(format!(
                     "frame {} comes after frame {}",
                     record.frame_index,
@@ -244,7 +247,10 @@ mod tests {
     #[test]
     fn a_value_that_is_not_finite_becomes_null_and_costs_no_line() {
         let text = line(0, f32::NAN);
-        assert!(text.contains("\"score\":null") && text.contains("3.5,null]"), "{text}");
+        assert!(
+            text.contains("\"score\":null") && text.contains("3.5,null]"),
+            "{text}"
+        );
         let all = read_all(text.as_bytes()).unwrap();
         assert!(all[0].detections[0].score.is_nan());
         assert!(all[0].detections[0].bbox[3].is_nan());

@@ -15,10 +15,7 @@ use shelfscan_inference_core::{
     Result, SourceId, TextPrompt, VideoFrame,
 };
 
-use crate::{
-    FrameRecord, PipelineError,
-    records::RecordReader,
-};
+use crate::{FrameRecord, PipelineError, records::RecordReader};
 
 /// Which file answers for which source.
 #[derive(Clone, Debug)]
@@ -93,7 +90,10 @@ impl ReplayProvider {
                 d.mask = None;
             }
             d.bbox = d.bbox.clamped(w, h);
-            match prompts.iter().find(|p| p.label == d.label || p.phrase == d.prompt) {
+            match prompts
+                .iter()
+                .find(|p| p.label == d.label || p.phrase == d.prompt)
+            {
                 Some(prompt) => {
                     d.label = prompt.label.clone();
                     d.prompt = prompt.phrase.clone();
@@ -110,8 +110,14 @@ impl ReplayProvider {
         Ok(found)
     }
 
-    fn seek(&mut self, frame: &VideoFrame) -> std::result::Result<Option<FrameRecord>, PipelineError> {
-        let stale = self.cursor.as_ref().is_none_or(|c| c.source != frame.source);
+    fn seek(
+        &mut self,
+        frame: &VideoFrame,
+    ) -> std::result::Result<Option<FrameRecord>, PipelineError> {
+        let stale = self
+            .cursor
+            .as_ref()
+            .is_none_or(|c| c.source != frame.source);
         if stale {
             let path = self.files.for_source(&frame.source).ok_or_else(|| {
                 PipelineError::Usage(format!(
@@ -128,7 +134,11 @@ impl ReplayProvider {
         let Some(cursor) = self.cursor.as_mut() else {
             return Ok(None);
         };
-        if cursor.next.as_ref().is_none_or(|r| r.frame_index > frame.index) {
+        if cursor
+            .next
+            .as_ref()
+            .is_none_or(|r| r.frame_index > frame.index)
+        {
             cursor.reader.rewind()?;
             cursor.next = cursor.reader.next_record()?;
         }
@@ -328,8 +338,7 @@ mod tests {
     #[test]
     fn a_frame_without_a_line_has_no_detections_and_other_prompts_are_left_out() {
         let file = file(6);
-        let mut provider =
-            ReplayProvider::new(ReplayFiles::Single(file.path().to_owned()), false);
+        let mut provider = ReplayProvider::new(ReplayFiles::Single(file.path().to_owned()), false);
         provider.warmup().unwrap();
         let mut count = |index, words: &[&str]| {
             provider
@@ -349,6 +358,9 @@ mod tests {
     fn a_missing_file_is_named_with_what_to_give() {
         let mut provider = ReplayProvider::new(ReplayFiles::Single("no/such.jsonl".into()), false);
         let text = provider.warmup().unwrap_err().to_string();
-        assert!(text.contains("detections.jsonl") && text.ends_with("no/such.jsonl"), "{text}");
+        assert!(
+            text.contains("detections.jsonl") && text.ends_with("no/such.jsonl"),
+            "{text}"
+        );
     }
 }

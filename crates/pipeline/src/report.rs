@@ -354,7 +354,11 @@ mod tests {
             .collect();
         assert_eq!(
             rows,
-            [(None, Some("cola"), 2), (None, None, 1), (Some("top"), Some("cola"), 1)]
+            [
+                (None, Some("cola"), 2),
+                (None, None, 1),
+                (Some("top"), Some("cola"), 1)
+            ]
         );
     }
 }

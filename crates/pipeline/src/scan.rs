@@ -5,25 +5,24 @@
 //! their own.
 
 use std::{
-    any::Any,
     collections::BTreeMap,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use shelfscan_inference_core::{InferenceProvider, Notice, SourceId, VideoFrame};
-use shelfscan_video::{FrameReader, ReadOptions, ReadStatus, ReadSummary, SourceInfo};
+use shelfscan_inference_core::{InferenceProvider, SourceId, VideoFrame};
+use shelfscan_video::{FrameReader, ReadOptions, Source, SourceInfo, VideoError};
 
 use crate::{
-    Annotate, CancelHandle, Existing, Facing, FrameCounts, PipelineError, Progress, Result,
-    RunFile, RunStatus, ScanObserver, ScanPlan, ScanReport, Silent, SourcePlan, SourceReport,
-    Timings, TrackSummary,
+    Annotate, CancelHandle, Existing, FrameCounts, PipelineError, Progress, Result, RunFile,
+    RunStatus, ScanObserver, ScanPlan, ScanReport, Silent, SourcePlan, SourceReport, Timings,
     annotate::{self, LiveAnnotator},
     count_facings,
     detect::{DetectStage, Detected},
     identity::Identify,
     journal::{EarlierFrames, Journal, Opened, Work},
+    outcome::{Outcome, Stages, explain, panicked},
     output::write_results,
     queue::{FrameQueue, WhenFull},
     report::{RUN_SCHEMA, StageTime},
@@ -54,7 +53,13 @@ pub struct Scanner {
     observer: Arc<dyn ScanObserver>,
     existing: Existing,
     cancel: CancelHandle,
+    opener: Opener,
 }
+
+/// Opens a source for reading.
+type Opener = Arc<dyn Fn(&Source, &ReadOptions) -> OpenResult + Send + Sync>;
+
+type OpenResult = std::result::Result<Box<dyn FrameReader>, VideoError>;
 
 impl Scanner {
     /// A scanner that asks for no identities and tells no one.
@@ -66,6 +71,7 @@ impl Scanner {
             observer: Arc::new(Silent),
             existing: Existing::Refuse,
             cancel: CancelHandle::new(),
+            opener: Arc::new(shelfscan_video::open),
         }
     }
 
@@ -95,6 +101,18 @@ impl Scanner {
     #[must_use]
     pub fn with_cancel(mut self, cancel: CancelHandle) -> Self {
         self.cancel = cancel;
+        self
+    }
+
+    /// Opens sources with `opener` instead of [`shelfscan_video::open`], for frames that come from
+    /// elsewhere. A reader whose info says it is live loses its oldest frame when the provider is
+    /// busy, like a camera.
+    #[must_use]
+    pub fn with_opener(
+        mut self,
+        opener: impl Fn(&Source, &ReadOptions) -> OpenResult + Send + Sync + 'static,
+    ) -> Self {
+        self.opener = Arc::new(opener);
         self
     }
 
@@ -191,10 +209,14 @@ impl Scanner {
             )
             .and_then(|()| self.annotate(plan, &run, &outcome, journal));
             match written {
-                Ok(Some(time)) => {
+                Ok(Annotated::Done(time)) => {
                     run.timings.stages.insert("annotate".into(), time);
                 }
-                Ok(None) => {}
+                Ok(Annotated::NotWanted) => {}
+                Ok(Annotated::Stopped) => {
+                    run.status = RunStatus::Interrupted;
+                    run.reason = Some("stopped while annotating; go on with --resume".into());
+                }
                 Err(error) if run.status == RunStatus::Failed => {
                     tracing::warn!("{}", explain(&error));
                 }
@@ -241,8 +263,7 @@ impl Scanner {
     }
 
     fn open(&mut self, plan: &SourcePlan, head: &RunFile) -> Result<Scanned> {
-        let live = plan.source.is_live();
-        if live && self.existing == Existing::Resume {
+        if plan.source.is_live() && self.existing == Existing::Resume {
             return Err(PipelineError::Usage(format!(
                 "{} is live and cannot be resumed; its frames are gone",
                 plan.source.id()
@@ -251,8 +272,8 @@ impl Scanner {
         let options = &self.plan.options;
         // A resumed run takes what was detected from the journal. That needs a provider without a
         // memory of its own, and masks in the journal when crops are cut by them.
-        let keep_frames = !head.provider.assigns_track_ids
-            && (options.outputs.masks || self.identify.is_none());
+        let keep_frames =
+            !head.provider.assigns_track_ids && (options.outputs.masks || self.identify.is_none());
         let work = match &self.plan.out {
             None => None,
             Some(out) => {
@@ -281,7 +302,7 @@ impl Scanner {
             journal,
             Arc::clone(&self.observer),
         )?;
-        let reader = match shelfscan_video::open(&plan.source, &options.read) {
+        let reader = match (self.opener)(&plan.source, &options.read) {
             Ok(reader) => reader,
             Err(error) => {
                 let mut outcome = Outcome::failed(error.into());
@@ -290,9 +311,11 @@ impl Scanner {
             }
         };
         let info = reader.info().clone();
+        let live = info.live;
         self.observer.source_started(&source_id, &info);
         track.expect(expected_frames(&info, &options.read));
-        if live && options.outputs.annotate != Annotate::Off
+        if live
+            && options.outputs.annotate != Annotate::Off
             && let Some(journal) = track.journal()
         {
             let annotator = LiveAnnotator::create(journal.dir(), options, &info)?;
@@ -321,11 +344,8 @@ impl Scanner {
             },
         );
         let cancel = &self.cancel;
-        let mut detect = DetectStage::new(
-            self.provider.as_mut(),
-            &self.plan.options.prompts,
-            earlier,
-        );
+        let mut detect =
+            DetectStage::new(self.provider.as_mut(), &self.plan.options.prompts, earlier);
         let (to_track, from_detect) = crossbeam_channel::bounded::<Detected>(QUEUE_FRAMES);
         std::thread::scope(|scope| {
             let queue = &queue;
@@ -347,13 +367,13 @@ impl Scanner {
             let detect_panic = catch_unwind(AssertUnwindSafe(|| {
                 drive(&mut detect, queue, &to_track, cancel)
             }));
-            let detect_error = match detect_panic {
-                Ok(Ok(())) => None,
-                Ok(Err(error)) => Some(error),
-                Err(panic) => Some(panicked("detection", panic.as_ref())),
+            let (finished, detect_error) = match detect_panic {
+                Ok(Ok(finished)) => (finished, None),
+                Ok(Err(error)) => (false, Some(error)),
+                Err(panic) => (false, Some(panicked("detection", panic.as_ref()))),
             };
             queue.close();
-            if detect_error.is_some() {
+            if !finished {
                 // The decoder may be stuck in a read that no one waits for any more.
                 cancel.run_hook();
             }
@@ -402,17 +422,19 @@ impl Scanner {
         run: &RunFile,
         outcome: &Outcome,
         journal: &Journal,
-    ) -> Result<Option<StageTime>> {
+    ) -> Result<Annotated> {
         let wanted = self.plan.options.outputs.annotate != Annotate::Off;
         let useful = matches!(run.status, RunStatus::Complete | RunStatus::Partial);
-        if !wanted || !useful || plan.source.is_live() {
-            return Ok(None);
+        let live = run.info.as_ref().is_some_and(|info| info.live);
+        if !wanted || !useful || live {
+            return Ok(Annotated::NotWanted);
         }
         let start = Instant::now();
         let source_id = plan.source.id();
+        let options = &self.plan.options;
         let frames = annotate::annotate_run(
-            &plan.source,
-            &self.plan.options,
+            (self.opener)(&plan.source, &options.read)?,
+            options,
             journal.dir(),
             &outcome.tracks,
             &outcome.facings,
@@ -426,129 +448,26 @@ impl Scanner {
                 !self.cancel.is_cancelled()
             },
         )?;
-        Ok(Some(StageTime {
-            busy_secs: start.elapsed().as_secs_f64(),
-            items: frames,
+        Ok(frames.map_or(Annotated::Stopped, |items| {
+            Annotated::Done(StageTime {
+                busy_secs: start.elapsed().as_secs_f64(),
+                items,
+            })
         }))
     }
+}
+
+/// How annotating a finished run went.
+enum Annotated {
+    NotWanted,
+    Done(StageTime),
+    Stopped,
 }
 
 enum Scanned {
     /// An earlier run had finished it.
     Finished(Box<RunFile>),
     Now(Box<Outcome>),
-}
-
-/// What the stages left behind.
-struct Stages {
-    source: SourceId,
-    track: Option<TrackStage>,
-    read: Option<ReadSummary>,
-    error: Option<PipelineError>,
-    cancelled: bool,
-    dropped: u64,
-    detect_time: StageTime,
-    decode_time: StageTime,
-    failures: (u64, Option<String>),
-}
-
-impl Stages {
-    fn into_outcome(self, info: SourceInfo) -> Outcome {
-        let mut outcome = Outcome {
-            info: Some(info),
-            error: self.error,
-            cancelled: self.cancelled,
-            ..Outcome::default()
-        };
-        let Some(mut track) = self.track else {
-            return outcome;
-        };
-        let wait = outcome.error.is_none() && !outcome.cancelled;
-        match track.finish(wait) {
-            Ok((tracks, facings)) => (outcome.tracks, outcome.facings) = (tracks, facings),
-            Err(error) => outcome.error = outcome.error.or(Some(error)),
-        }
-        outcome.last_frame = track.last_frame();
-        let processed = track.processed();
-        outcome.frames = FrameCounts {
-            declared: outcome.info.as_ref().and_then(|i| i.declared_frames),
-            decoded: self.read.as_ref().map_or(0, |r| r.decoded),
-            processed,
-            dropped: self.dropped,
-            undecodable: self.read.as_ref().map_or(0, |r| r.dropped),
-        };
-        if let Some(read) = &self.read {
-            for notice in &read.notices {
-                track.note(notice, None);
-            }
-            if let ReadStatus::Partial { reason } = &read.status {
-                outcome.partial = Some(reason.clone());
-            }
-        }
-        if self.dropped > 0 {
-            let text = format!(
-                "{} frames of {} were dropped, the oldest first, because the model was busy",
-                self.dropped, self.source
-            );
-            track.note(&Notice::new("frames_dropped", text), None);
-        }
-        match self.failures {
-            (0, _) => {}
-            (n, text) if n == processed => {
-                let text = text.unwrap_or_default();
-                outcome.error = outcome
-                    .error
-                    .or(Some(PipelineError::Usage(format!("every frame failed: {text}"))));
-            }
-            (n, text) => {
-                outcome.partial = Some(format!(
-                    "the model refused {n} of {processed} frames: {}",
-                    text.unwrap_or_default()
-                ));
-            }
-        }
-        if processed == 0 && outcome.error.is_none() && !outcome.cancelled {
-            let text = "no frame lies in the part that was asked for";
-            track.note(&Notice::new("no_frames_selected", text), None);
-        }
-        let (own, identity) = track.times();
-        let stages = &mut outcome.timings.stages;
-        stages.insert("decode".into(), self.decode_time);
-        stages.insert("detect".into(), self.detect_time);
-        stages.insert("track".into(), own);
-        if let Some(time) = identity {
-            stages.insert("identify".into(), time);
-            outcome.timings.identity_workers = track.identity_workers();
-        }
-        outcome.notices = std::mem::take(&mut track.notices).into_counts();
-        outcome.journal = track.into_journal();
-        outcome
-    }
-}
-
-/// What came of a source, before it is written.
-#[derive(Default)]
-struct Outcome {
-    info: Option<SourceInfo>,
-    frames: FrameCounts,
-    tracks: Vec<TrackSummary>,
-    facings: Vec<Facing>,
-    notices: Vec<crate::report::NoticeCount>,
-    timings: Timings,
-    journal: Option<Journal>,
-    last_frame: Option<(u64, f64)>,
-    error: Option<PipelineError>,
-    partial: Option<String>,
-    cancelled: bool,
-}
-
-impl Outcome {
-    fn failed(error: PipelineError) -> Self {
-        Self {
-            error: Some(error),
-            ..Self::default()
-        }
-    }
 }
 
 fn decode(
@@ -582,31 +501,33 @@ fn decode(
     (time, error)
 }
 
+/// Feeds the provider until the queue ends; `false` when it stopped before.
 fn drive(
     detect: &mut DetectStage<'_>,
     queue: &FrameQueue<VideoFrame>,
     to_track: &crossbeam_channel::Sender<Detected>,
     cancel: &CancelHandle,
-) -> Result<()> {
+) -> Result<bool> {
+    // Sending fails when the tracking stage ended, which says why itself.
     while let Some(frame) = queue.recv() {
         if cancel.is_cancelled() {
-            return Ok(());
+            return Ok(false);
         }
         for detected in detect.push(frame)? {
             if to_track.send(detected).is_err() {
-                // The tracking stage ended, and says why itself.
-                return Ok(());
+                return Ok(false);
             }
         }
     }
-    if !cancel.is_cancelled() {
-        for detected in detect.finish()? {
-            if to_track.send(detected).is_err() {
-                return Ok(());
-            }
+    if cancel.is_cancelled() {
+        return Ok(false);
+    }
+    for detected in detect.finish()? {
+        if to_track.send(detected).is_err() {
+            return Ok(false);
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// How many frames will be processed, by the container's word and the options.
@@ -637,28 +558,4 @@ fn expected_frames(info: &SourceInfo, read: &ReadOptions) -> Option<u64> {
         (Some(n), Some(max)) => Some(n.min(max)),
         (n, max) => n.or(max),
     }
-}
-
-/// An error with its causes, on one line.
-fn explain(error: &PipelineError) -> String {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(next) = cause {
-        let more = next.to_string();
-        if !text.contains(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        cause = next.source();
-    }
-    text
-}
-
-fn panicked(stage: &'static str, panic: &(dyn Any + Send)) -> PipelineError {
-    let message = panic
-        .downcast_ref::<&str>()
-        .map(ToString::to_string)
-        .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "no message".into());
-    PipelineError::Panicked { stage, message }
 }

@@ -152,7 +152,11 @@ mod tests {
 
     #[test]
     fn the_sku_most_crops_name_wins_and_brings_its_best_score() {
-        let identity = vote(&[pack(Some("cola"), 0.8), pack(Some("cola"), 0.9), pack(Some("tea"), 0.95)]);
+        let identity = vote(&[
+            pack(Some("cola"), 0.8),
+            pack(Some("cola"), 0.9),
+            pack(Some("tea"), 0.95),
+        ]);
         assert_eq!(identity.sku.as_deref(), Some("cola"));
         assert_eq!((identity.votes, identity.crops), (2, 3));
         assert_eq!(identity.score, Some(0.9));
@@ -192,7 +196,12 @@ mod tests {
 
     #[test]
     fn the_order_of_the_crops_does_not_matter() {
-        let mut answers = vec![pack(Some("cola"), 0.8), pack(None, 0.7), pack(Some("tea"), 0.6), pack(Some("cola"), 0.8)];
+        let mut answers = vec![
+            pack(Some("cola"), 0.8),
+            pack(None, 0.7),
+            pack(Some("tea"), 0.6),
+            pack(Some("cola"), 0.8),
+        ];
         let first = vote(&answers);
         answers.reverse();
         assert_eq!(vote(&answers), first);

@@ -8,10 +8,12 @@ use std::{
 
 use shelfscan_inference_core::{FrameDetections, RgbImage};
 use shelfscan_pipeline::{
-    Existing, ReplayFiles, ReplayProvider, ScanOptions, ScanPlan, ScanReport, Scanner,
-    SourceReport,
+    Existing, ReplayFiles, ReplayProvider, ScanOptions, ScanPlan, ScanReport, Scanner, SourceReport,
 };
-use shelfscan_testkit::shelf::{Shelf, ShelfClip, ShelfPlan};
+use shelfscan_testkit::{
+    shelf::{Shelf, ShelfClip, ShelfPlan},
+    truth::Truth,
+};
 use shelfscan_video::Source;
 use tempfile::TempDir;
 
@@ -22,6 +24,13 @@ pub(crate) struct Drawn {
     pub(crate) detections: PathBuf,
 }
 
+/// The packs of which at least a tenth is in view; no detector sees less.
+pub(crate) fn visible(clip: &ShelfClip) -> Truth {
+    clip.truth().only(|o| o.visible_fraction >= MIN_VISIBLE)
+}
+
+const MIN_VISIBLE: f32 = 0.1;
+
 /// A pan over two rows of packs, forth and back.
 pub(crate) fn pan(frames: u32) -> Drawn {
     let plan = ShelfPlan {
@@ -31,8 +40,8 @@ pub(crate) fn pan(frames: u32) -> Drawn {
         ..ShelfPlan::default()
     };
     let shelf = Arc::new(Shelf::draw(&plan));
-    let height = shelf.picture.height().min(240);
-    Drawn::new(ShelfClip::forth_and_back(shelf, frames, 320, height))
+    let height = shelf.picture.height();
+    Drawn::new(ShelfClip::forth_and_back(shelf, frames, 420, height))
 }
 
 impl Drawn {
@@ -41,7 +50,7 @@ impl Drawn {
         let images: Vec<RgbImage> = clip.frames().map(|f| f.image).collect();
         write_y4m(&dir.path().join("clip.y4m"), images.iter());
         let detections = dir.path().join("truth.jsonl");
-        write_detections(&detections, &clip.truth().detections());
+        write_detections(&detections, &visible(&clip).detections());
         Self {
             dir,
             clip,
@@ -78,9 +87,9 @@ impl Drawn {
         only(report)
     }
 
-    /// Facings of the truth that were in view long enough to be counted.
+    /// Facings of the truth: in view in three frames, which is what the association asks for.
     pub(crate) fn true_facings(&self) -> usize {
-        self.clip.truth().facings("product", 0.5, 3).len()
+        self.clip.truth().facings("product", MIN_VISIBLE, 3).len()
     }
 }
 
@@ -105,7 +114,11 @@ pub(crate) fn write_y4m<'a>(path: &Path, images: impl Iterator<Item = &'a RgbIma
     for image in images {
         let (w, h) = (image.width(), image.height());
         if !std::mem::replace(&mut started, true) {
-            writeln!(file, "YUV4MPEG2 W{w} H{h} F30:1 Ip A1:1 C444 XCOLORRANGE=FULL").unwrap();
+            writeln!(
+                file,
+                "YUV4MPEG2 W{w} H{h} F30:1 Ip A1:1 C444 XCOLORRANGE=FULL"
+            )
+            .unwrap();
         }
         file.write_all(b"FRAME\n").unwrap();
         let mut planes = [const { Vec::new() }; 3];

@@ -78,7 +78,11 @@ fn a_track_asks_about_few_crops_and_is_called_what_all_its_frames_would_say() {
     };
     let (few, few_crops) = run(3);
     let (all, all_crops) = run(10_000);
-    assert!(few_crops <= few.tracks.len() * 3, "{few_crops} crops of {} tracks", few.tracks.len());
+    assert!(
+        few_crops <= few.tracks.len() * 3,
+        "{few_crops} crops of {} tracks",
+        few.tracks.len()
+    );
     assert!(all_crops > few_crops);
     let equal = few
         .facings
@@ -86,14 +90,22 @@ fn a_track_asks_about_few_crops_and_is_called_what_all_its_frames_would_say() {
         .zip(&all.facings)
         .filter(|(a, b)| a.identity.sku == b.identity.sku)
         .count();
-    assert!(equal * 100 >= few.facings.len() * 98, "{equal} of {}", few.facings.len());
+    assert!(
+        equal * 100 >= few.facings.len() * 98,
+        "{equal} of {}",
+        few.facings.len()
+    );
 }
 
 #[test]
 fn without_a_gallery_nothing_is_asked() {
     let drawn = pan(20);
     let done = only(drawn.scanner(ScanOptions::default(), None).run().unwrap());
-    assert!(done.facings.iter().all(|f| f.identity.status == IdentityStatus::NotAsked));
+    assert!(
+        done.facings
+            .iter()
+            .all(|f| f.identity.status == IdentityStatus::NotAsked)
+    );
 }
 
 #[test]

@@ -49,7 +49,13 @@ fn content(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     files
 }
 
-fn run(drawn: &Drawn, out: &Path, existing: Existing, stop_after: Option<u64>, workers: usize) -> RunStatus {
+fn run(
+    drawn: &Drawn,
+    out: &Path,
+    existing: Existing,
+    stop_after: Option<u64>,
+    workers: usize,
+) -> RunStatus {
     let mut options = ScanOptions::default();
     options.identity.workers = workers;
     options.identity.batch = 4;
@@ -69,7 +75,10 @@ fn run(drawn: &Drawn, out: &Path, existing: Existing, stop_after: Option<u64>, w
 fn a_scan_stopped_at_ten_places_and_resumed_equals_an_unbroken_one() {
     let drawn = pan(60);
     let whole = drawn.out("whole");
-    assert_eq!(run(&drawn, &whole, Existing::Refuse, None, 2), RunStatus::Complete);
+    assert_eq!(
+        run(&drawn, &whole, Existing::Refuse, None, 2),
+        RunStatus::Complete
+    );
     let expected = content(&whole);
     assert!(expected.keys().any(|k| k.contains("crops/")));
 
@@ -85,7 +94,10 @@ fn a_scan_stopped_at_ten_places_and_resumed_equals_an_unbroken_one() {
         bytes.truncate(bytes.len() - (stop as usize * 7) % 40);
         fs::write(&journal, bytes).unwrap();
     }
-    assert_eq!(run(&drawn, &broken, Existing::Resume, None, 2), RunStatus::Complete);
+    assert_eq!(
+        run(&drawn, &broken, Existing::Resume, None, 2),
+        RunStatus::Complete
+    );
     assert_eq!(content(&broken), expected);
 }
 
@@ -105,7 +117,10 @@ fn a_finished_source_is_not_scanned_again() {
     run(&drawn, &out, Existing::Refuse, None, 1);
     let before = content(&out);
     fs::remove_file(drawn.dir.path().join("clip.y4m")).unwrap();
-    assert_eq!(run(&drawn, &out, Existing::Resume, None, 1), RunStatus::Complete);
+    assert_eq!(
+        run(&drawn, &out, Existing::Resume, None, 1),
+        RunStatus::Complete
+    );
     assert_eq!(content(&out), before);
 }
 
@@ -115,6 +130,9 @@ fn a_folder_that_holds_a_run_is_refused_and_left_as_it_is() {
     let out = drawn.out("out");
     run(&drawn, &out, Existing::Refuse, None, 1);
     let before = content(&out);
-    assert_eq!(run(&drawn, &out, Existing::Refuse, None, 1), RunStatus::Failed);
+    assert_eq!(
+        run(&drawn, &out, Existing::Refuse, None, 1),
+        RunStatus::Failed
+    );
     assert_eq!(content(&out), before);
 }

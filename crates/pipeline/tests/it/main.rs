@@ -3,4 +3,6 @@
 mod drawn;
 mod identity;
 mod journal;
+mod live;
+mod real;
 mod scan;

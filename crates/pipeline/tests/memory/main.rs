@@ -30,7 +30,10 @@ impl ScanObserver for Watch {
         if record.frame_index % 100 == 0
             && let Some(bytes) = resident_bytes()
         {
-            self.samples.lock().unwrap().push((record.frame_index, bytes));
+            self.samples
+                .lock()
+                .unwrap()
+                .push((record.frame_index, bytes));
         }
     }
 }
@@ -48,7 +51,7 @@ fn three_thousand_frames_grow_less_than_five_percent_after_frame_three_hundred()
     // One pan is drawn and played again and again, so tracks are born and lost all the time.
     let pan = ShelfClip::forth_and_back(shelf, 100, 240, height);
     let images: Vec<_> = pan.frames().map(|f| f.image).collect();
-    let truth = pan.truth().detections();
+    let truth = drawn::visible(&pan).detections();
     let dir = tempfile::tempdir().unwrap();
     let clip = dir.path().join("long.y4m");
     write_y4m(&clip, images.iter().cycle().take(FRAMES as usize));
@@ -63,7 +66,13 @@ fn three_thousand_frames_grow_less_than_five_percent_after_frame_three_hundred()
     drop(frames);
 
     let out = dir.path().join("out");
-    let plan = ScanPlan::new(ScanOptions::default(), vec![Source::File(clip)], Some(&out), None).unwrap();
+    let plan = ScanPlan::new(
+        ScanOptions::default(),
+        vec![Source::File(clip)],
+        Some(&out),
+        None,
+    )
+    .unwrap();
     let provider = shelfscan_pipeline::ReplayProvider::new(
         shelfscan_pipeline::ReplayFiles::Single(detections),
         false,
