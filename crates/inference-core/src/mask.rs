@@ -303,7 +303,7 @@ impl Mask {
         }
         // Zero-length runs inside would make equal masks unequal.
         let mut builder = RunBuilder::default();
-        for (i, &run) in runs.iter().enumerate() {
+        for (i, run) in runs.into_iter().enumerate() {
             builder.push(i % 2 == 1, run);
         }
         Ok(builder.finish(width, height))

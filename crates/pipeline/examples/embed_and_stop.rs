@@ -2,6 +2,8 @@
 //!
 //! `cargo run -p shelfscan-pipeline --example embed_and_stop -- clip.mp4 detections.jsonl`
 
+#![allow(clippy::print_stdout)]
+
 use std::{error::Error, sync::Arc};
 
 use shelfscan_inference_core::SourceId;

@@ -2,6 +2,8 @@
 //!
 //! `cargo run -p shelfscan-pipeline --example own_provider -- folder/of/pictures`
 
+#![allow(clippy::print_stdout)]
+
 use std::error::Error;
 
 use shelfscan_inference_core::{

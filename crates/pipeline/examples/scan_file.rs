@@ -2,6 +2,8 @@
 //!
 //! `cargo run -p shelfscan-pipeline --example scan_file -- clip.mp4 detections.jsonl out`
 
+#![allow(clippy::print_stdout)]
+
 use std::{error::Error, path::Path};
 
 use shelfscan_pipeline::{Existing, ReplayFiles, ReplayProvider, ScanOptions, ScanPlan, Scanner};

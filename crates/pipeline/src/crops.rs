@@ -158,7 +158,13 @@ mod tests {
 
     fn checker(side: u32) -> RgbImage {
         let pixels = (0..side * side)
-            .flat_map(|i| [if (i + i / side) % 2 == 0 { 0 } else { 255 }; 3])
+            .flat_map(|i| {
+                [if (i + i / side).is_multiple_of(2) {
+                    0
+                } else {
+                    255
+                }; 3]
+            })
             .collect();
         RgbImage::new(side, side, pixels).unwrap()
     }

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use serde::{Deserialize, Serialize};
 use shelfscan_gallery::{Answer, GalleryError, Recognizer};
 use shelfscan_inference_core::{BoxXyxy, Mask, RgbImage, TrackId};
@@ -176,11 +176,8 @@ impl IdentityLane {
 
     /// The batches that are answered, in order; does not wait.
     pub(crate) fn ready(&mut self) -> Result<Vec<BatchAnswer>> {
-        loop {
-            match self.from_workers.try_recv() {
-                Ok(done) => self.take(done),
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
-            }
+        while let Ok(done) = self.from_workers.try_recv() {
+            self.take(done);
         }
         self.in_order()
     }
@@ -244,7 +241,7 @@ impl Drop for IdentityLane {
         self.to_workers = None;
         for worker in self.workers.drain(..) {
             // A panic was already reported as a missing answer.
-            let _ = worker.join();
+            drop(worker.join());
         }
     }
 }

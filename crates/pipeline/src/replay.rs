@@ -181,11 +181,11 @@ fn hash_file(path: &Path, hasher: &mut Sha256) -> std::io::Result<()> {
 
 /// Hex of a digest.
 pub(crate) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    let digit = |value: u8| char::from(b"0123456789abcdef"[usize::from(value & 15)]);
+    bytes
+        .iter()
+        .flat_map(|byte| [digit(byte >> 4), digit(*byte)])
+        .collect()
 }
 
 impl InferenceProvider for ReplayProvider {

@@ -197,8 +197,7 @@ impl Scanner {
         if let (Some(reason), Some((frame, secs))) = (&mut run.reason, outcome.last_frame)
             && run.status != RunStatus::Complete
         {
-            use std::fmt::Write;
-            let _ = write!(reason, " (last good frame {frame} at {secs:.3} s)");
+            *reason = format!("{reason} (last good frame {frame} at {secs:.3} s)");
         }
         if let Some(journal) = &outcome.journal {
             let written = write_results(

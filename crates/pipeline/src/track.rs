@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    path::PathBuf,
+    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -222,14 +222,14 @@ impl TrackStage {
                 std::fs::create_dir_all(folder)
                     .map_err(PipelineError::io("making the folder", folder))?;
             }
-            write_jpeg(&image, path)?;
+            write_jpeg(&image, &path)?;
             self.book.saved(track, name);
         }
         Ok(())
     }
 }
 
-fn write_jpeg(image: &RgbImage, path: PathBuf) -> Result<()> {
+fn write_jpeg(image: &RgbImage, path: &Path) -> Result<()> {
     let mut bytes = Vec::new();
     image::codecs::jpeg::JpegEncoder::new_with_quality(&mut bytes, CROP_QUALITY)
         .encode(
@@ -240,8 +240,8 @@ fn write_jpeg(image: &RgbImage, path: PathBuf) -> Result<()> {
         )
         .map_err(|e| PipelineError::Io {
             action: "encoding",
-            path: path.clone(),
+            path: path.to_owned(),
             source: std::io::Error::other(e),
         })?;
-    crate::journal::write_whole(&path, &bytes)
+    crate::journal::write_whole(path, &bytes)
 }

@@ -3,6 +3,8 @@
 //!
 //! `cargo run -p shelfscan-testkit --example draw_sample -- samples/shelf-pan`
 
+#![allow(clippy::print_stdout)]
+
 use std::{error::Error, fs, path::Path, sync::Arc};
 
 use image::codecs::jpeg::JpegEncoder;

@@ -1,4 +1,5 @@
 //! The scan as a library, on shelves drawn by the tests.
+#![allow(clippy::unwrap_used)]
 
 mod drawn;
 mod identity;

@@ -13,7 +13,7 @@ use shelfscan_testkit::{
     shared,
     truth::{Truth, write_detections},
 };
-use shelfscan_video::{FfmpegLocation, Source, find_ffmpeg};
+use shelfscan_video::{FfmpegLocation, ReadOptions, Source, find_ffmpeg};
 
 use crate::drawn::only;
 
@@ -133,8 +133,8 @@ fn real_clips_run_through_and_their_annotated_videos_last_as_long() {
         );
         assert_eq!(done.run.frames.decoded, frames, "{name}");
         let annotated = Source::File(dir.path().join(&done.folder).join(names::ANNOTATED_VIDEO));
-        let before = shelfscan_video::probe(&Source::File(path), &Default::default()).unwrap();
-        let after = shelfscan_video::probe(&annotated, &Default::default()).unwrap();
+        let before = shelfscan_video::probe(&Source::File(path), &ReadOptions::default()).unwrap();
+        let after = shelfscan_video::probe(&annotated, &ReadOptions::default()).unwrap();
         let (a, b) = (
             before.declared_duration_secs.unwrap(),
             after.declared_duration_secs.unwrap(),

@@ -1,4 +1,5 @@
 //! A long scan does not grow. Alone in its process, so that no other test is measured with it.
+#![allow(clippy::unwrap_used)]
 
 #[path = "../it/drawn.rs"]
 #[allow(dead_code)]
@@ -27,7 +28,7 @@ struct Watch {
 
 impl ScanObserver for Watch {
     fn frame(&self, _: &SourceId, record: &FrameRecord) {
-        if record.frame_index % 100 == 0
+        if record.frame_index.is_multiple_of(100)
             && let Some(bytes) = resident_bytes()
         {
             self.samples
