@@ -55,8 +55,14 @@ fn a_removed_or_renamed_tensor_is_named_with_its_shape_and_its_nearest_keys() {
     let mut removed = weights();
     removed.retain(|(spec, _)| spec.key != key);
     let error = error_of(&removed);
-    assert!(error.contains(&format!("{key} of shape [128, 32] is missing")), "{error}");
-    assert!(error.contains("layers.0.linear1.weight"), "nearest: {error}");
+    assert!(
+        error.contains(&format!("{key} of shape [128, 32] is missing")),
+        "{error}"
+    );
+    assert!(
+        error.contains("layers.0.linear1.weight"),
+        "nearest: {error}"
+    );
 
     let mut renamed = weights();
     for (spec, _) in &mut renamed {
@@ -66,19 +72,28 @@ fn a_removed_or_renamed_tensor_is_named_with_its_shape_and_its_nearest_keys() {
     }
     let error = error_of(&renamed);
     assert!(error.contains(&format!("{key} of shape")), "{error}");
-    assert!(error.contains("unused: detector.transformer.encoder.layers.1.linear_one"), "{error}");
+    assert!(
+        error.contains("unused: detector.transformer.encoder.layers.1.linear_one"),
+        "{error}"
+    );
 }
 
 #[test]
 fn a_tensor_of_another_shape_is_named_with_both_shapes() {
     let mut wrong = weights();
     for (spec, _) in &mut wrong {
-        if spec.key.ends_with("geometry_encoder.points_direct_project.weight") {
+        if spec
+            .key
+            .ends_with("geometry_encoder.points_direct_project.weight")
+        {
             spec.shape.reverse();
         }
     }
     let error = error_of(&wrong);
-    assert!(error.contains("has shape [2, 32] where [32, 2] is expected"), "{error}");
+    assert!(
+        error.contains("has shape [2, 32] where [32, 2] is expected"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -91,7 +106,10 @@ fn a_nan_or_infinite_weight_is_named() {
             }
         }
         let error = error_of(&broken);
-        assert!(error.contains("blocks.2.mlp.fc2.weight") && error.contains("element 7"), "{error}");
+        assert!(
+            error.contains("blocks.2.mlp.fc2.weight") && error.contains("element 7"),
+            "{error}"
+        );
     }
 }
 
@@ -118,7 +136,13 @@ fn a_file_cut_short_or_with_a_huge_header_is_an_error_at_once() {
 #[test]
 fn any_prefix_gives_the_same_model_and_a_foreign_file_is_refused() {
     let want = features(&load(write_checkpoint(&weights()).path()).unwrap());
-    for prefix in ["", "module.", "module.detector.", "model.detector.", "sam3_model."] {
+    for prefix in [
+        "",
+        "module.",
+        "module.detector.",
+        "model.detector.",
+        "sam3_model.",
+    ] {
         let mut all = weights();
         for (spec, _) in &mut all {
             spec.key = format!("{prefix}{}", spec.key.strip_prefix("detector.").unwrap());
@@ -128,7 +152,10 @@ fn any_prefix_gives_the_same_model_and_a_foreign_file_is_refused() {
         assert_eq!(features(&got), want, "{prefix}");
     }
     let foreign = vec![(
-        TensorSpec { key: "unet.conv.weight".into(), shape: vec![2] },
+        TensorSpec {
+            key: "unet.conv.weight".into(),
+            shape: vec![2],
+        },
         vec![0.0; 2],
     )];
     let error = error_of(&foreign);
@@ -139,9 +166,18 @@ fn any_prefix_gives_the_same_model_and_a_foreign_file_is_refused() {
 fn a_sam_3_0_checkpoint_is_refused_by_name() {
     let mut all = weights();
     let sam2 = "detector.backbone.vision_backbone.sam2_convs.0.conv_1x1.weight";
-    all.push((TensorSpec { key: sam2.into(), shape: vec![1] }, vec![0.0]));
+    all.push((
+        TensorSpec {
+            key: sam2.into(),
+            shape: vec![1],
+        },
+        vec![0.0],
+    ));
     let error = error_of(&all);
-    assert!(error.contains("SAM 3.0") && error.contains("SAM 3.1"), "{error}");
+    assert!(
+        error.contains("SAM 3.0") && error.contains("SAM 3.1"),
+        "{error}"
+    );
 }
 
 fn torch_tensors(all: &Weights) -> Vec<TorchTensor> {
@@ -160,7 +196,12 @@ fn temp(bytes: &[u8]) -> tempfile::NamedTempFile {
 fn flat_and_wrapped_pickles_give_the_same_model_as_safetensors() {
     let all = weights();
     let want = features(&load(write_checkpoint(&all).path()).unwrap());
-    for wrappers in [&[][..], &["model"], &["state_dict"], &["checkpoint", "model"]] {
+    for wrappers in [
+        &[][..],
+        &["model"],
+        &["state_dict"],
+        &["checkpoint", "model"],
+    ] {
         let file = temp(&write_torch(&torch_tensors(&all), wrappers, b""));
         let got = load(file.path()).unwrap_or_else(|e| panic!("{wrappers:?}: {e}"));
         assert_eq!(features(&got), want, "{wrappers:?}");
@@ -177,7 +218,10 @@ fn what_a_pickle_holds_besides_tensors_is_named_and_never_run() {
     assert_eq!(checkpoint.skipped(), ["config: os.system"]);
     let empty = temp(&write_torch(&[], &["model"], evil));
     let error = Checkpoint::open(empty.path()).unwrap_err().to_string();
-    assert!(error.contains("no tensor") && error.contains("os.system"), "{error}");
+    assert!(
+        error.contains("no tensor") && error.contains("os.system"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -212,7 +256,10 @@ fn strided_offset_and_half_precision_storages_are_read_right() {
     assert_eq!(read("brain").to_vec1::<f32>().unwrap(), [1.0, -0.25]);
     let file = temp(&write_torch(&[past], &[], b""));
     let error = Checkpoint::open(file.path()).unwrap_err().to_string();
-    assert!(error.contains("past") && error.contains("end of its data"), "{error}");
+    assert!(
+        error.contains("past") && error.contains("end of its data"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -263,7 +310,10 @@ fn a_stored_rotary_table_is_checked_and_a_missing_one_is_not_missed() {
         match loaded {
             Ok((_, report)) => {
                 assert!(fits);
-                let named = report.ignored.iter().any(|(k, why)| k == key && *why == "computed at start");
+                let named = report
+                    .ignored
+                    .iter()
+                    .any(|(k, why)| k == key && *why == "computed at start");
                 assert!(named, "{:?}", report.ignored);
             }
             Err(error) => assert!(!fits && error.to_string().contains("freqs_cis"), "{error}"),
@@ -275,7 +325,9 @@ fn a_stored_rotary_table_is_checked_and_a_missing_one_is_not_missed() {
 fn the_released_model_has_its_published_number_of_parameters() {
     let layout = Detector::layout(&Sam3Config::sam3_1()).unwrap();
     // Two random projections are fixed tables and no parameters.
-    let learned = layout.iter().filter(|s| !s.key.ends_with("gaussian_matrix"));
+    let learned = layout
+        .iter()
+        .filter(|s| !s.key.ends_with("gaussian_matrix"));
     let count: usize = learned.map(|s| s.shape.iter().product::<usize>()).sum();
     assert_eq!(count, 873_185_516);
     assert_eq!(layout.len(), 1591);
@@ -293,7 +345,12 @@ fn the_layout_equals_the_published_list_of_tensors() {
         .unwrap()
         .iter()
         .filter(|(_, info)| info["dtype"] != "complex64")
-        .map(|(key, info)| (key.clone(), serde_json::from_value(info["shape"].clone()).unwrap()))
+        .map(|(key, info)| {
+            (
+                key.clone(),
+                serde_json::from_value(info["shape"].clone()).unwrap(),
+            )
+        })
         .collect();
     want.sort();
     let layout = Detector::layout(&Sam3Config::sam3_1()).unwrap();
@@ -320,7 +377,9 @@ fn hollow(entries: &[(String, Vec<usize>)]) -> tempfile::NamedTempFile {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(&(text.len() as u64).to_le_bytes()).unwrap();
     file.write_all(text.as_bytes()).unwrap();
-    file.as_file().set_len((8 + text.len() + at) as u64).unwrap();
+    file.as_file()
+        .set_len((8 + text.len() + at) as u64)
+        .unwrap();
     file
 }
 
@@ -345,7 +404,9 @@ fn the_mlx_conversion_is_brought_back_to_the_published_names_and_shapes() {
     let checkpoint = open_checkpoint(file.path(), &config).unwrap();
     let layout = Detector::layout(&config).unwrap();
     for spec in &layout {
-        let info = checkpoint.info(&spec.key).unwrap_or_else(|| panic!("{} is missing", spec.key));
+        let info = checkpoint
+            .info(&spec.key)
+            .unwrap_or_else(|| panic!("{} is missing", spec.key));
         assert_eq!(info.shape, spec.shape, "{}", spec.key);
     }
     let extra: Vec<&str> = checkpoint

@@ -5,11 +5,11 @@ mod sam3_support;
 use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
-use sam3_support::{Reference, fixture, floats, picture, shared, small_config};
-use shelfscan_inference_core::{Mask, RgbImage, TextPrompt};
+use sam3_support::{Reference, fixture, floats, picture, shared, small_config, write_checkpoint};
+use shelfscan_inference_core::{Detection, Mask, RgbImage, TextPrompt};
 use shelfscan_model_kit::{
     preprocess::{Normalisation, PictureFilter, resize, to_tensor},
-    weights::Checkpoint,
+    weights::{Checkpoint, TensorSpec},
 };
 use shelfscan_sam3::{
     DetectOptions, Sam3, Tiling, Tokenizer,
@@ -18,7 +18,10 @@ use shelfscan_sam3::{
 
 fn model(dtype: DType) -> Sam3 {
     let detector = Reference::open("seed0").detector(dtype);
-    Sam3::new(detector, Tokenizer::new(small_config().context_length).unwrap())
+    Sam3::new(
+        detector,
+        Tokenizer::new(small_config().context_length).unwrap(),
+    )
 }
 
 fn frame() -> RgbImage {
@@ -27,7 +30,10 @@ fn frame() -> RgbImage {
 }
 
 fn prompts(phrases: &[&str]) -> Vec<TextPrompt> {
-    phrases.iter().map(|p| TextPrompt::new(p).unwrap()).collect()
+    phrases
+        .iter()
+        .map(|p| TextPrompt::new(p).unwrap())
+        .collect()
 }
 
 /// A random model is sure of nothing, so everything is let through.
@@ -44,12 +50,18 @@ fn preprocessing_follows_the_reference_to_one_level() {
     let image = RgbImage::new(image.width(), image.height(), image.into_raw()).unwrap();
     let small = resize(&image, 224, 224, PictureFilter::Bilinear).unwrap();
     let tensor = to_tensor(&[small], Normalisation::HALF).unwrap();
-    let levels: Vec<f32> = floats(&tensor).iter().map(|v| (v * 0.5 + 0.5) * 255.0).collect();
+    let levels: Vec<f32> = floats(&tensor)
+        .iter()
+        .map(|v| (v * 0.5 + 0.5) * 255.0)
+        .collect();
     let want = Checkpoint::open(fixture("preprocess.safetensors")).unwrap();
     let want = floats(&want.tensor("resized", DType::F32, &Device::Cpu).unwrap());
     let got: Vec<f32> = levels.iter().step_by(97).copied().collect();
     assert_eq!(got.len(), want.len());
-    let worst = got.iter().zip(&want).fold(0f32, |w, (a, b)| w.max((a - b).abs()));
+    let worst = got
+        .iter()
+        .zip(&want)
+        .fold(0f32, |w, (a, b)| w.max((a - b).abs()));
     assert!(worst <= 1.01, "off by {worst} levels");
 }
 
@@ -62,8 +74,14 @@ fn three_phrases_share_one_look_at_the_picture_and_keep_their_names() {
     assert!(!found.detections.is_empty());
     // Asked alone, each phrase gives the same finds.
     for prompt in &asked {
-        let alone = model.detect(&frame(), std::slice::from_ref(prompt), &loose()).unwrap();
-        let together: Vec<_> = found.detections.iter().filter(|d| d.prompt == prompt.phrase).collect();
+        let alone = model
+            .detect(&frame(), std::slice::from_ref(prompt), &loose())
+            .unwrap();
+        let together: Vec<_> = found
+            .detections
+            .iter()
+            .filter(|d| d.prompt == prompt.phrase)
+            .collect();
         assert_eq!(alone.detections.len(), together.len(), "{}", prompt.phrase);
         for (a, b) in alone.detections.iter().zip(together) {
             assert!((a.score - b.score).abs() < 1e-4 && a.bbox.iou(&b.bbox) > 0.95);
@@ -177,7 +195,12 @@ fn suppression_follows_the_reference() {
     let file = safetensors::SafeTensors::deserialize(&file).unwrap();
     let floats = |name: &str| -> Vec<f32> {
         let data = file.tensor(name).unwrap();
-        data.data().as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
+        data.data()
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .map(|b| f32::from_le_bytes(*b))
+            .collect()
     };
     let packed = file.tensor("masks").unwrap();
     let [sets, n, height, line] = packed.shape().try_into().unwrap();
@@ -213,8 +236,14 @@ fn suppression_follows_the_reference() {
 fn a_long_phrase_says_where_it_was_cut_and_a_short_one_says_nothing() {
     let model = model(DType::F32);
     let long = format!("{} zebra", vec!["dog"; 30].join(" "));
-    let found = model.detect(&frame(), &prompts(&[&long, "dog"]), &loose()).unwrap();
-    let cut: Vec<_> = found.notices.iter().filter(|n| &*n.code == "phrase_cut").collect();
+    let found = model
+        .detect(&frame(), &prompts(&[&long, "dog"]), &loose())
+        .unwrap();
+    let cut: Vec<_> = found
+        .notices
+        .iter()
+        .filter(|n| &*n.code == "phrase_cut")
+        .collect();
     assert_eq!(cut.len(), 1);
     assert!(cut[0].message.contains("zebra"), "{}", cut[0].message);
 }
@@ -226,36 +255,65 @@ fn running_out_of_queries_is_always_a_notice() {
         score_threshold: 0.0,
         ..DetectOptions::default()
     };
-    let found = model.detect(&frame(), &prompts(&["red box"]), &all).unwrap();
-    assert!(found.notices.iter().any(|n| &*n.code == "query_cap_hit"), "{:?}", found.notices);
+    let found = model
+        .detect(&frame(), &prompts(&["red box"]), &all)
+        .unwrap();
+    assert!(
+        found.notices.iter().any(|n| &*n.code == "query_cap_hit"),
+        "{:?}",
+        found.notices
+    );
     let none = DetectOptions {
         score_threshold: 0.99,
         ..DetectOptions::default()
     };
-    assert!(model.detect(&frame(), &prompts(&["red box"]), &none).unwrap().notices.is_empty());
+    assert!(
+        model
+            .detect(&frame(), &prompts(&["red box"]), &none)
+            .unwrap()
+            .notices
+            .is_empty()
+    );
 }
 
 #[test]
 fn no_phrase_and_tiles_out_of_range_are_errors_that_say_what_to_pass() {
     let model = model(DType::F32);
-    let error = model.detect(&frame(), &[], &loose()).unwrap_err().to_string();
+    let error = model
+        .detect(&frame(), &[], &loose())
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("at least one phrase"), "{error}");
     let tiled = DetectOptions {
-        tiling: Tiling::Grid { columns: 0, rows: 99 },
+        tiling: Tiling::Grid {
+            columns: 0,
+            rows: 99,
+        },
         ..loose()
     };
-    let error = model.detect(&frame(), &prompts(&["dog"]), &tiled).unwrap_err().to_string();
-    assert!(error.contains("0x99") && error.contains("1 to 8"), "{error}");
+    let error = model
+        .detect(&frame(), &prompts(&["dog"]), &tiled)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("0x99") && error.contains("1 to 8"),
+        "{error}"
+    );
 }
 
 #[test]
 fn tiles_look_at_every_part_and_answer_in_the_whole_picture() {
     let model = model(DType::F32);
     let tiled = DetectOptions {
-        tiling: Tiling::Grid { columns: 2, rows: 2 },
+        tiling: Tiling::Grid {
+            columns: 2,
+            rows: 2,
+        },
         ..loose()
     };
-    let found = model.detect(&frame(), &prompts(&["red box"]), &tiled).unwrap();
+    let found = model
+        .detect(&frame(), &prompts(&["red box"]), &tiled)
+        .unwrap();
     assert_eq!(model.work().pictures, 4);
     for detection in &found.detections {
         let mask = detection.mask.as_ref().unwrap();
@@ -267,7 +325,9 @@ fn tiles_look_at_every_part_and_answer_in_the_whole_picture() {
 #[test]
 fn more_phrases_than_the_cache_holds_give_the_answers_of_a_fresh_model() {
     let model = model(DType::F32);
-    let words: Vec<String> = (0..640).map(|i| format!("thing {}", (i * 37) % 640)).collect();
+    let words: Vec<String> = (0..640)
+        .map(|i| format!("thing {}", (i * 37) % 640))
+        .collect();
     let no_masks = DetectOptions {
         masks: false,
         ..loose()
@@ -276,12 +336,17 @@ fn more_phrases_than_the_cache_holds_give_the_answers_of_a_fresh_model() {
     let features = model.image_features(&image).unwrap();
     let ask = |model: &Sam3, features: &shelfscan_sam3::ImageFeatures, word: &str| {
         let asked = prompts(&[word]);
-        model.detect_in(features, (224, 224), &asked, &[], &no_masks).unwrap().detections
+        model
+            .detect_in(features, (224, 224), &asked, &[], &no_masks)
+            .unwrap()
+            .detections
     };
     // Ten times the cache's size goes through; a phrase that fell out is encoded again.
     for group in words.chunks(80) {
         let asked: Vec<TextPrompt> = group.iter().map(|w| TextPrompt::new(w).unwrap()).collect();
-        model.detect_in(&features, (224, 224), &asked, &[], &no_masks).unwrap();
+        model
+            .detect_in(&features, (224, 224), &asked, &[], &no_masks)
+            .unwrap();
     }
     assert_eq!(model.work().phrases, 640);
     let first = ask(&model, &features, &words[0]);
@@ -289,6 +354,22 @@ fn more_phrases_than_the_cache_holds_give_the_answers_of_a_fresh_model() {
     let fresh = self::model(DType::F32);
     let own = fresh.image_features(&image).unwrap();
     assert_eq!(ask(&fresh, &own, &words[0]), first);
+}
+
+/// Intersection over union of all masks of `a`, each with the mask of `b` most like it. Scores of a
+/// random model lie close together, so finds are matched by place and not by rank.
+fn agreement(a: &[Detection], b: &[Detection]) -> f64 {
+    let (mut both, mut either) = (0u64, 0u64);
+    for mask in a.iter().filter_map(|d| d.mask.as_ref()) {
+        let other = b
+            .iter()
+            .filter_map(|d| d.mask.as_ref())
+            .max_by(|x, y| x.iou(mask).total_cmp(&y.iou(mask)))
+            .unwrap();
+        both += mask.intersection_area(other);
+        either += mask.area() + other.area() - mask.intersection_area(other);
+    }
+    both as f64 / either as f64
 }
 
 #[test]
@@ -299,29 +380,62 @@ fn half_precision_runs_without_mixing_types_and_agrees_with_single() {
         score_threshold: 0.0,
         ..DetectOptions::default()
     };
-    let wide = model(DType::F32);
-    let narrow = model(DType::BF16);
-    assert_eq!(narrow.detector().dtype(), DType::BF16);
-    let features = narrow.image_features(&frame()).unwrap();
-    for tensor in features.maps.iter().chain([&features.tokens, &features.trunk]) {
-        assert_eq!(tensor.dtype(), DType::BF16, "no stage widens what it hands on");
-    }
-    let a = wide.detect(&frame(), &asked, &options).unwrap().detections;
-    let b = narrow.detect(&frame(), &asked, &options).unwrap().detections;
-    assert_eq!(a.len(), b.len());
-    // Scores of a random model lie close together, so finds are matched by place, not by rank.
-    let (mut both, mut either) = (0u64, 0u64);
-    for detection in &a {
-        let mask = detection.mask.as_ref().unwrap();
-        let other = b
+    let wide = model(DType::F32)
+        .detect(&frame(), &asked, &options)
+        .unwrap()
+        .detections;
+    // Logits of random masks lie around zero, where eight bits of fraction turn many of them.
+    for (dtype, bar) in [(DType::F16, 0.95), (DType::BF16, 0.8)] {
+        let narrow = model(dtype);
+        let features = narrow.image_features(&frame()).unwrap();
+        for tensor in features
+            .maps
             .iter()
-            .filter_map(|d| d.mask.as_ref())
-            .max_by(|x, y| x.iou(mask).total_cmp(&y.iou(mask)))
-            .unwrap();
-        both += mask.intersection_area(other);
-        either += mask.area() + other.area() - mask.intersection_area(other);
+            .chain([&features.tokens, &features.trunk])
+        {
+            assert_eq!(tensor.dtype(), dtype, "no stage widens what it hands on");
+        }
+        let found = narrow
+            .detect(&frame(), &asked, &options)
+            .unwrap()
+            .detections;
+        assert_eq!(found.len(), wide.len());
+        let iou = agreement(&wide, &found);
+        assert!(iou >= bar, "masks in {dtype:?} agree to {iou}");
     }
-    let iou = both as f64 / either as f64;
+}
+
+#[test]
+fn masks_of_a_trained_model_agree_between_half_and_single_precision() {
+    let Some(folder) = shared("sam3/fixtures") else {
+        return;
+    };
+    let table = Checkpoint::open(folder.join("common/token_embedding.safetensors")).unwrap();
+    let rest = Checkpoint::open(folder.join("fit/model.safetensors")).unwrap();
+    let mut weights = Vec::new();
+    for checkpoint in [&table, &rest] {
+        for key in checkpoint.keys() {
+            let spec = TensorSpec {
+                key: key.to_owned(),
+                shape: checkpoint.info(key).unwrap().shape.clone(),
+            };
+            let values = checkpoint.tensor(key, DType::F32, &Device::Cpu).unwrap();
+            weights.push((spec, floats(&values)));
+        }
+    }
+    let file = write_checkpoint(&weights);
+    let find = |dtype: DType| {
+        let (model, report) =
+            Sam3::load(file.path(), &small_config(), dtype, &Device::Cpu).unwrap();
+        assert_eq!(report.tensors + report.ignored.len(), weights.len());
+        model
+            .detect(&frame(), &prompts(&["red box"]), &loose())
+            .unwrap()
+            .detections
+    };
+    let (wide, narrow) = (find(DType::F32), find(DType::BF16));
+    assert!(!wide.is_empty() && wide.len() == narrow.len());
+    let iou = agreement(&wide, &narrow);
     assert!(iou >= 0.95, "masks agree to {iou}");
 }
 
@@ -331,7 +445,10 @@ fn a_picture_of_numbers_that_are_not_finite_is_an_error_that_names_the_stage() {
     let side = detector.config().image_size;
     let broken = Tensor::full(f32::NAN, (1, 3, side, side), &Device::Cpu).unwrap();
     let error = detector.image_features(&broken).unwrap_err().to_string();
-    assert!(error.contains("image encoder") && error.contains("not finite"), "{error}");
+    assert!(
+        error.contains("image encoder") && error.contains("not finite"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -352,29 +469,47 @@ fn a_small_trained_model_with_its_own_vocabulary_finds_packs_on_a_photo() {
     let tokenizer =
         Tokenizer::with_merges(table.as_slice(), config.merges, config.context_length).unwrap();
     let model = Sam3::new(detector, tokenizer);
-    let mut names: Vec<_> = std::fs::read_dir(photos).unwrap().map(|e| e.unwrap().path()).collect();
+    let mut names: Vec<_> = std::fs::read_dir(photos)
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .collect();
     names.sort();
     let photo = image::open(&names[0]).unwrap().to_rgb8();
     let photo = RgbImage::new(photo.width(), photo.height(), photo.into_raw()).unwrap();
     let options = DetectOptions {
         score_threshold: 0.4,
         masks: false,
-        tiling: Tiling::Grid { columns: 2, rows: 2 },
+        tiling: Tiling::Grid {
+            columns: 2,
+            rows: 2,
+        },
         ..DetectOptions::default()
     };
-    let found = model.detect(&photo, &prompts(&["product"]), &options).unwrap();
-    assert!(found.detections.len() >= 10, "{} finds", found.detections.len());
+    let found = model
+        .detect(&photo, &prompts(&["product"]), &options)
+        .unwrap();
+    assert!(
+        found.detections.len() >= 10,
+        "{} finds",
+        found.detections.len()
+    );
 }
 
 #[test]
 fn one_model_serves_several_threads_with_the_answers_of_one() {
     let model = Arc::new(model(DType::F32));
-    let want = model.detect(&frame(), &prompts(&["red box"]), &loose()).unwrap().detections;
+    let want = model
+        .detect(&frame(), &prompts(&["red box"]), &loose())
+        .unwrap()
+        .detections;
     let threads: Vec<_> = (0..3)
         .map(|_| {
             let model = Arc::clone(&model);
             std::thread::spawn(move || {
-                model.detect(&frame(), &prompts(&["red box"]), &loose()).unwrap().detections
+                model
+                    .detect(&frame(), &prompts(&["red box"]), &loose())
+                    .unwrap()
+                    .detections
             })
         })
         .collect();

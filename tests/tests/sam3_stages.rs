@@ -5,8 +5,11 @@ mod sam3_support;
 use candle_core::{DType, Tensor};
 use sam3_support::{Reference, fixture, floats, picture};
 use shelfscan_sam3::{
-    ExemplarBox, ExemplarPoint, Exemplars, ImageFeatures, Tokenizer, fusion::Prompt,
-    scoring::joint_logit, text::TextFeatures, vision::{Neck, NeckKind},
+    ExemplarBox, ExemplarPoint, Exemplars, ImageFeatures, Tokenizer,
+    fusion::Prompt,
+    scoring::joint_logit,
+    text::TextFeatures,
+    vision::{Neck, NeckKind},
 };
 
 const SEEDS: [&str; 2] = ["seed0", "seed1"];
@@ -33,7 +36,11 @@ fn the_image_trunk_follows_the_reference_block_by_block() {
         let detector = reference.detector(DType::F32);
         let stages = detector.trunk.forward_stages(&picture()).unwrap();
         let last = stages.blocks.last().unwrap().clone();
-        reference.check_tensor("vit.trunk_out_nchw", &last.transpose(1, 2).unwrap(), FEATURES);
+        reference.check_tensor(
+            "vit.trunk_out_nchw",
+            &last.transpose(1, 2).unwrap(),
+            FEATURES,
+        );
         if seed != "seed0" {
             continue;
         }
@@ -114,16 +121,32 @@ fn the_text_encoder_follows_the_reference_block_by_block() {
         let reference = Reference::open(seed);
         let detector = reference.detector(DType::F32);
         let phrases = PHRASES.map(|p| tokenizer.encode(p));
-        let ids: Vec<f32> = phrases.iter().flat_map(|p| p.ids()).map(|i| *i as f32).collect();
-        assert_eq!(ids, reference.values("text.tokens"), "phrases of the reference");
+        let ids: Vec<f32> = phrases
+            .iter()
+            .flat_map(|p| p.ids())
+            .map(|i| *i as f32)
+            .collect();
+        assert_eq!(
+            ids,
+            reference.values("text.tokens"),
+            "phrases of the reference"
+        );
         let stages = detector.text.forward_stages(&phrases).unwrap();
         let first = |t: &Tensor| t.transpose(0, 1).unwrap();
-        reference.check_tensor("text.token_embeds_seq_first", &first(&stages.embedded), 1e-6);
+        reference.check_tensor(
+            "text.token_embeds_seq_first",
+            &first(&stages.embedded),
+            1e-6,
+        );
         reference.check_tensor("text.resblock0", &stages.blocks[0], FEATURES);
         reference.check_tensor("text.resblock1", &stages.blocks[1], FEATURES);
         reference.check_tensor("text.ln_final", &stages.normed, FEATURES);
         let features = stages.features;
-        reference.check_tensor("text.features_seq_first", &first(&features.tokens), FEATURES);
+        reference.check_tensor(
+            "text.features_seq_first",
+            &first(&features.tokens),
+            FEATURES,
+        );
         let padding: Vec<f32> = floats(&features.mask).iter().map(|m| 1.0 - m).collect();
         reference.check("text.padding_mask", &padding, 0.0);
     }
@@ -137,11 +160,36 @@ struct Case {
 }
 
 const CASES: [Case; 5] = [
-    Case { name: "text_only", phrase: "red box", boxes: false, points: false },
-    Case { name: "text_boxes", phrase: "red box", boxes: true, points: false },
-    Case { name: "visual_boxes", phrase: "visual", boxes: true, points: false },
-    Case { name: "text_points", phrase: "red box", boxes: false, points: true },
-    Case { name: "text_boxes_points", phrase: "red box", boxes: true, points: true },
+    Case {
+        name: "text_only",
+        phrase: "red box",
+        boxes: false,
+        points: false,
+    },
+    Case {
+        name: "text_boxes",
+        phrase: "red box",
+        boxes: true,
+        points: false,
+    },
+    Case {
+        name: "visual_boxes",
+        phrase: "visual",
+        boxes: true,
+        points: false,
+    },
+    Case {
+        name: "text_points",
+        phrase: "red box",
+        boxes: false,
+        points: true,
+    },
+    Case {
+        name: "text_boxes_points",
+        phrase: "red box",
+        boxes: true,
+        points: true,
+    },
 ];
 
 fn exemplars(reference: &Reference, case: &Case) -> Exemplars {
@@ -178,7 +226,10 @@ fn geometry_fusion_decoder_scores_and_masks_follow_the_reference_in_five_cases()
             if !reference.has(&format!("grounding.{}.prompt", case.name)) {
                 continue;
             }
-            let text = detector.text.forward(&[tokenizer.encode(case.phrase)]).unwrap();
+            let text = detector
+                .text
+                .forward(&[tokenizer.encode(case.phrase)])
+                .unwrap();
             check_case(&reference, &detector, &image, &text, case);
             checked += 1;
         }
@@ -223,12 +274,17 @@ fn check_case(
     }
     check("geo_tokens", &geometry.tokens, FEATURES);
 
-    let prompt: Prompt = detector.prompt(image, text, std::slice::from_ref(&exemplars)).unwrap();
+    let prompt: Prompt = detector
+        .prompt(image, text, std::slice::from_ref(&exemplars))
+        .unwrap();
     check("prompt", &prompt.tokens, FEATURES);
     let padding: Vec<f32> = floats(&prompt.mask).iter().map(|m| 1.0 - m).collect();
     check_values("prompt_mask", &padding, 0.0);
 
-    let prepared = detector.fusion.prepare(&image.tokens, &detector.positions).unwrap();
+    let prepared = detector
+        .fusion
+        .prepare(&image.tokens, &detector.positions)
+        .unwrap();
     let layers = detector
         .fusion
         .forward_layers(&prepared, &detector.positions, &prompt)
@@ -245,10 +301,22 @@ fn check_case(
     let (mut normed, mut references, mut presence) = (Vec::new(), Vec::new(), Vec::new());
     for (i, layer) in found.layers.iter().enumerate() {
         check(&format!("dec_layer{i}_queries"), &layer.queries, FEATURES);
-        check(&format!("dec_layer{i}_query_pos"), &layer.query_positions, FEATURES);
-        check(&format!("dec_layer{i}_presence_tok"), &layer.presence_token, FEATURES);
+        check(
+            &format!("dec_layer{i}_query_pos"),
+            &layer.query_positions,
+            FEATURES,
+        );
+        check(
+            &format!("dec_layer{i}_presence_tok"),
+            &layer.presence_token,
+            FEATURES,
+        );
         if case.name == "text_only" {
-            check_values(&format!("dec_layer{i}_rpb"), &layer.bias.to_table(), FEATURES);
+            check_values(
+                &format!("dec_layer{i}_rpb"),
+                &layer.bias.to_table(),
+                FEATURES,
+            );
         }
         normed.extend(floats(&layer.normed));
         references.extend(layer.reference_boxes.iter().flatten().copied());
@@ -270,7 +338,11 @@ fn check_case(
     let looked = (&pixels.prompted - &found.memory).unwrap();
     check("mask_prompt_xattn", &looked, FEATURES);
     check("instance_embed", &pixels.instance, MASKS);
-    check("semantic_seg", &detector.segmentation.semantic(&pixels).unwrap(), MASKS);
+    check(
+        "semantic_seg",
+        &detector.segmentation.semantic(&pixels).unwrap(),
+        MASKS,
+    );
     let last = found.layers.last().unwrap();
     let vectors = detector.segmentation.mask_vectors(&last.normed).unwrap();
     check("mask_embed", &vectors, FEATURES);

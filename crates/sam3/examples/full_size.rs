@@ -27,14 +27,19 @@ fn main() -> Outcome<()> {
     let config = Sam3Config::sam3_1();
     let layout = Detector::layout(&config)?;
     // Two random projections are fixed tables and no parameters.
-    let learned = layout.iter().filter(|s| !s.key.ends_with("gaussian_matrix"));
+    let learned = layout
+        .iter()
+        .filter(|s| !s.key.ends_with("gaussian_matrix"));
     let parameters: usize = learned.map(|s| s.shape.iter().product::<usize>()).sum();
     println!("layout: {} tensors, {parameters} parameters", layout.len());
     let weights = Path::new(&weights);
     if !weights.exists() {
         let start = Instant::now();
         make_checkpoint(weights, &layout)?;
-        println!("made the checkpoint: {:.1} s", start.elapsed().as_secs_f64());
+        println!(
+            "made the checkpoint: {:.1} s",
+            start.elapsed().as_secs_f64()
+        );
     }
     let picture = read_ppm(&std::fs::read(picture)?)?;
 
@@ -54,7 +59,10 @@ fn main() -> Outcome<()> {
     let tokens = detector.trunk.forward(&tensor)?;
     clock.lap("image trunk");
     let grid = config.grid();
-    let map = tokens.transpose(1, 2)?.reshape((1, config.vit_dim, grid, grid))?.contiguous()?;
+    let map = tokens
+        .transpose(1, 2)?
+        .reshape((1, config.vit_dim, grid, grid))?
+        .contiguous()?;
     let maps = detector.neck.forward(&map)?;
     clock.lap("detection neck");
     drop((tokens, map, maps));
@@ -99,7 +107,10 @@ impl Clock {
 
     fn lap(&mut self, what: &str) {
         let (wall, cpu) = (self.wall.elapsed().as_secs_f64(), cpu_secs() - self.cpu);
-        println!("{what:40} {wall:8.2} s wall {cpu:8.2} s cpu {:6.2} GiB peak", peak_gib());
+        println!(
+            "{what:40} {wall:8.2} s wall {cpu:8.2} s cpu {:6.2} GiB peak",
+            peak_gib()
+        );
         *self = Self::start();
     }
 }
@@ -153,7 +164,10 @@ fn read_ppm(bytes: &[u8]) -> Outcome<RgbImage> {
     let mut at = 0;
     while fields.len() < 4 {
         let rest = bytes.get(at..).ok_or("the picture ends early")?;
-        let word = rest.iter().position(u8::is_ascii_whitespace).ok_or("no PPM picture")?;
+        let word = rest
+            .iter()
+            .position(u8::is_ascii_whitespace)
+            .ok_or("no PPM picture")?;
         if word > 0 {
             fields.push(std::str::from_utf8(&rest[..word])?.to_owned());
         }

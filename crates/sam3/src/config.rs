@@ -178,8 +178,7 @@ impl Sam3Config {
     /// # Errors
     /// [`Error::Config`] when a size is missing or does not fit the others.
     pub fn from_json(text: &str) -> Result<Self> {
-        let config: Self =
-            serde_json::from_str(text).map_err(|e| Error::Config(format!("{e}")))?;
+        let config: Self = serde_json::from_str(text).map_err(|e| Error::Config(format!("{e}")))?;
         config.validate()?;
         Ok(config)
     }
@@ -214,10 +213,20 @@ impl Sam3Config {
         }
         let divisible = [
             ("image_size", self.image_size, "patch_size", self.patch_size),
-            ("pretrain_img_size", self.pretrain_img_size, "patch_size", self.patch_size),
+            (
+                "pretrain_img_size",
+                self.pretrain_img_size,
+                "patch_size",
+                self.patch_size,
+            ),
             ("vit_dim", self.vit_dim, "vit_heads * 4", self.vit_heads * 4),
             ("d_model", self.d_model, "heads", self.heads),
-            ("d_model", self.d_model, "groupnorm_groups", self.groupnorm_groups),
+            (
+                "d_model",
+                self.d_model,
+                "groupnorm_groups",
+                self.groupnorm_groups,
+            ),
             ("d_model", self.d_model, "4", 4),
             ("text_width", self.text_width, "text_heads", self.text_heads),
         ];

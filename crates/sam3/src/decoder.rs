@@ -68,9 +68,9 @@ impl Layer {
         bias: &BoxBias,
     ) -> Result<Tensor> {
         let placed = (x + positions)?;
-        let x = self
-            .self_attention
-            .forward(&placed, &placed, x, x, &AttentionOptions::default())?;
+        let x =
+            self.self_attention
+                .forward(&placed, &placed, x, x, &AttentionOptions::default())?;
         let x = self.norm2.forward(&x)?;
         let masked = AttentionOptions {
             key_mask: Some(&picture.prompt.mask),
@@ -128,7 +128,10 @@ impl BoxBias {
             return;
         };
         let at = ((row.batch * self.heads + row.head) * self.queries + query) * self.side;
-        let (rows, columns) = (&self.rows[at..][..self.side], &self.columns[at..][..self.side]);
+        let (rows, columns) = (
+            &self.rows[at..][..self.side],
+            &self.columns[at..][..self.side],
+        );
         let mut key = row.first_key;
         let mut rest = out;
         while !rest.is_empty() && key < self.side * self.side {
@@ -283,7 +286,9 @@ impl Decoder {
                 .map(|(r, d)| [0, 1, 2, 3].map(|i| sigmoid(d[i] + inverse_sigmoid(r[i]))))
                 .collect();
             let presence = self.presence_norm.forward(&presence_token)?;
-            let presence = self.presence_head.forward(&presence.to_dtype(DType::F32)?)?;
+            let presence = self
+                .presence_head
+                .forward(&presence.to_dtype(DType::F32)?)?;
             let reference_boxes = std::mem::replace(&mut boxes, refined);
             out.push(DecoderLayerOutput {
                 queries,

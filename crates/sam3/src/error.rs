@@ -31,7 +31,9 @@ pub enum Error {
     #[error("invalid input: {0}")]
     InvalidInput(String),
     /// A stage produced NaN or infinity. Remedy: other weights or a wider type.
-    #[error("{stage} produced a value that is not finite; the weights are damaged or the type is too narrow")]
+    #[error(
+        "{stage} produced a value that is not finite; the weights are damaged or the type is too narrow"
+    )]
     NonFinite {
         /// The stage of the model.
         stage: &'static str,

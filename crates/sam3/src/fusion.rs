@@ -127,7 +127,9 @@ impl FusionEncoder {
 
     fn run(&self, prepared: &Tensor, positions: &Tensor, prompt: &Prompt) -> Result<Vec<Tensor>> {
         let (_, n, c) = prepared.dims3()?;
-        let mut x = prepared.broadcast_as((prompt.tokens.dim(0)?, n, c))?.contiguous()?;
+        let mut x = prepared
+            .broadcast_as((prompt.tokens.dim(0)?, n, c))?
+            .contiguous()?;
         let mut out = Vec::with_capacity(self.layers.len());
         for (i, layer) in self.layers.iter().enumerate() {
             if i > 0 {

@@ -273,7 +273,9 @@ impl GeometryEncoder {
         let pooled = roi_align(map, size, &corners, self.roi);
         let pooled = Tensor::from_vec(pooled, (n, d, self.roi, self.roi), device)?;
         let tokens = (self.box_direct.forward(&direct)?
-            + self.box_pool.forward(&pooled.flatten_from(1)?.to_dtype(dtype)?)?
+            + self
+                .box_pool
+                .forward(&pooled.flatten_from(1)?.to_dtype(dtype)?)?
             + self.box_position.forward(&waves)?
             + self.labels(boxes.iter().map(|b| b.positive))?)?;
         Ok((tokens, pooled))

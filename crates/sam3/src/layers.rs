@@ -1,6 +1,6 @@
 //! Layers the stages share, made from a [`WeightReader`].
 
-use candle_core::{D, Result, Tensor};
+use candle_core::{D, DType, Result, Tensor};
 use shelfscan_model_kit::{
     Error,
     ops::{
@@ -35,27 +35,76 @@ pub(crate) fn layer_norm(weights: &WeightReader, channels: usize) -> Made<LayerN
     made(LayerNorm::new(&weight, &bias, NORM_EPS), weights)
 }
 
-/// Stride 1, padded so that the size stays.
-pub(crate) fn conv2d(
-    weights: &WeightReader,
-    input: usize,
-    output: usize,
-    kernel: usize,
-) -> Made<Conv2d> {
-    let weight = weights.get((output, input, kernel, kernel), "weight")?;
-    let bias = weights.get(output, "bias")?;
-    made(Conv2d::new(&weight, Some(&bias), 1, kernel / 2), weights)
+/// The type convolutions run in: the CPU has none for the 16-bit types, so there they widen.
+fn conv_dtype(weights: &WeightReader) -> DType {
+    if weights.device().is_cpu() {
+        DType::F32
+    } else {
+        weights.dtype()
+    }
 }
 
-/// Doubles both sides.
-pub(crate) fn deconv2x2(
-    weights: &WeightReader,
-    input: usize,
-    output: usize,
-) -> Made<ConvTranspose2d> {
-    let weight = weights.get((input, output, 2, 2), "weight")?;
-    let bias = weights.get(output, "bias")?;
-    made(ConvTranspose2d::new(&weight, Some(&bias)), weights)
+/// Runs a convolution in its own type and gives the type of its input.
+fn in_type(x: &Tensor, inner: DType, run: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+    if x.dtype() == inner {
+        return run(x);
+    }
+    run(&x.to_dtype(inner)?)?.to_dtype(x.dtype())
+}
+
+/// A convolution of stride 1, padded so that the size stays.
+#[derive(Clone, Debug)]
+pub(crate) struct Conv {
+    conv: Conv2d,
+    dtype: DType,
+}
+
+impl Conv {
+    pub(crate) fn new(
+        weights: &WeightReader,
+        input: usize,
+        output: usize,
+        kernel: usize,
+    ) -> Made<Self> {
+        let dtype = conv_dtype(weights);
+        let wide = weights.with_dtype(dtype);
+        let weight = wide.get((output, input, kernel, kernel), "weight")?;
+        let bias = wide.get(output, "bias")?;
+        Ok(Self {
+            conv: made(Conv2d::new(&weight, Some(&bias), 1, kernel / 2), weights)?,
+            dtype,
+        })
+    }
+
+    /// `[b, in, h, w]` to `[b, out, h, w]`.
+    pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        in_type(x, self.dtype, |x| self.conv.forward(x))
+    }
+}
+
+/// A transposed convolution that doubles both sides.
+#[derive(Clone, Debug)]
+pub(crate) struct Deconv {
+    conv: ConvTranspose2d,
+    dtype: DType,
+}
+
+impl Deconv {
+    pub(crate) fn new(weights: &WeightReader, input: usize, output: usize) -> Made<Self> {
+        let dtype = conv_dtype(weights);
+        let wide = weights.with_dtype(dtype);
+        let weight = wide.get((input, output, 2, 2), "weight")?;
+        let bias = wide.get(output, "bias")?;
+        Ok(Self {
+            conv: made(ConvTranspose2d::new(&weight, Some(&bias)), weights)?,
+            dtype,
+        })
+    }
+
+    /// `[b, in, h, w]` to `[b, out, 2 h, 2 w]`.
+    pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        in_type(x, self.dtype, |x| self.conv.forward(x))
+    }
 }
 
 /// The feed-forward half of a transformer layer, `linear1` and `linear2` with ReLU between.

@@ -38,8 +38,8 @@
 //! trained; a phrase has 30 tokens, a picture or tile 200 objects a phrase; places in a phrase
 //! ("the bottle on the left") are not understood.
 
-pub mod decoder;
 mod config;
+pub mod decoder;
 mod detector;
 mod error;
 pub mod fusion;
@@ -54,8 +54,8 @@ mod position;
 mod roi_align;
 pub mod scoring;
 pub mod segmentation;
-pub mod text;
 pub mod suppress;
+pub mod text;
 mod tiles;
 mod tokenizer;
 mod tracker_layout;
@@ -65,7 +65,7 @@ pub use config::{Sam3Config, TrackerConfig};
 pub use detector::{Detector, Grounding, ImageFeatures, MaskLogits};
 pub use error::{Error, Result};
 pub use geometry::{ExemplarBox, ExemplarPoint, Exemplars};
+pub use load::{canonical_checkpoint, load_detector, open_checkpoint};
 pub use model::{DetectOptions, PictureFinds, Sam3, WorkCounts};
 pub use tiles::Tiling;
-pub use load::{canonical_checkpoint, load_detector, open_checkpoint};
 pub use tokenizer::{TokenizedPhrase, Tokenizer};

@@ -37,7 +37,10 @@ pub fn canonical_checkpoint(checkpoint: Checkpoint, config: &Sam3Config) -> Resu
     refuse_sam3_0(&checkpoint)?;
     let (checkpoint, prefix) = checkpoint.without_prefix(PROBE, &WRAPPERS)?;
     // What wraps the detector wraps the tracker as well.
-    let outer = prefix.strip_suffix("detector.").unwrap_or(&prefix).to_owned();
+    let outer = prefix
+        .strip_suffix("detector.")
+        .unwrap_or(&prefix)
+        .to_owned();
     let canonical = checkpoint.renamed(|key| {
         let key = key.strip_prefix(outer.as_str()).unwrap_or(key);
         if let Some(rest) = key.strip_prefix("sam2_predictor.") {

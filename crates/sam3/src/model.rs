@@ -185,7 +185,12 @@ impl Sam3 {
                     track_id: None,
                 })
                 .collect(),
-            notices: notices(prompts, &phrases, &filled, self.detector.config().num_queries),
+            notices: notices(
+                prompts,
+                &phrases,
+                &filled,
+                self.detector.config().num_queries,
+            ),
         })
     }
 
@@ -230,7 +235,12 @@ impl Sam3 {
                     track_id: None,
                 })
                 .collect(),
-            notices: notices(prompts, &phrases, &filled, self.detector.config().num_queries),
+            notices: notices(
+                prompts,
+                &phrases,
+                &filled,
+                self.detector.config().num_queries,
+            ),
         })
     }
 
@@ -367,7 +377,9 @@ impl Sam3 {
                 };
                 for (i, mask) in kept.iter().zip(masks.drain(..)) {
                     // A mask is exact where the box is a guess; an empty one says nothing.
-                    let hull = mask.as_ref().and_then(shelfscan_inference_core::Mask::bounding_box);
+                    let hull = mask
+                        .as_ref()
+                        .and_then(shelfscan_inference_core::Mask::bounding_box);
                     let bbox = hull.unwrap_or(boxes[*i]);
                     if bbox.is_valid() {
                         out.push(Find {

@@ -112,7 +112,10 @@ mod tests {
             assert_eq!((mask.width(), mask.height()), (width, height));
             let got: [f32; 4] = mask.bounding_box().unwrap().into();
             for (got, want) in got.iter().zip([x0, y0, x1, y1]) {
-                assert!((got - want).abs() <= 1.0, "{got} is not {want} in {width}x{height}");
+                assert!(
+                    (got - want).abs() <= 1.0,
+                    "{got} is not {want} in {width}x{height}"
+                );
             }
             let area = BoxXyxy::new(x0, y0, x1, y1).area();
             assert!((mask.area() as f32 - area).abs() / area < 0.02);

@@ -123,19 +123,23 @@ impl Rotary {
     pub(crate) fn apply(&self, qkv: Tensor) -> Result<Tensor> {
         let (b, n, three, heads, d) = qkv.dims5()?;
         if n != self.tokens || d != self.head_dim || three != 3 {
-            candle_core::bail!("rotary table of {} tokens got {:?}", self.tokens, qkv.dims());
+            candle_core::bail!(
+                "rotary table of {} tokens got {:?}",
+                self.tokens,
+                qkv.dims()
+            );
         }
         if qkv.device().is_cpu() && qkv.dtype() == DType::F32 {
             // The projection is fresh and held by no one else, so it is turned in place.
             let qkv = qkv.contiguous()?;
-            qkv.inplace_op1(&Turn { rotary: self, heads })?;
+            qkv.inplace_op1(&Turn {
+                rotary: self,
+                heads,
+            })?;
             return Ok(qkv);
         }
         let (cos, sin) = self.tables()?;
-        let spread = |t: Tensor| {
-            t.to_device(qkv.device())?
-                .reshape((1, n, 1, 1, d / 2, 1))
-        };
+        let spread = |t: Tensor| t.to_device(qkv.device())?.reshape((1, n, 1, 1, d / 2, 1));
         let (cos, sin) = (spread(cos)?, spread(sin)?);
         let turned = qkv.narrow(2, 0, 2)?.to_dtype(DType::F32)?;
         let pairs = turned.reshape((b, n, 2 * heads, d / 2, 2))?;
@@ -198,7 +202,9 @@ mod tests {
     #[test]
     fn turning_in_place_equals_turning_with_tensor_operators() {
         let rotary = Rotary::new(3, 8, 0.5);
-        let values: Vec<f32> = (0..2 * 9 * 3 * 2 * 8).map(|i| (i as f32 * 0.37).sin()).collect();
+        let values: Vec<f32> = (0..2 * 9 * 3 * 2 * 8)
+            .map(|i| (i as f32 * 0.37).sin())
+            .collect();
         let qkv = Tensor::from_vec(values, (2, 9, 3, 2, 8), &Device::Cpu).unwrap();
         let wide = qkv.to_dtype(DType::F64).unwrap();
         let want = rotary.apply(wide).unwrap().to_dtype(DType::F32).unwrap();
@@ -210,7 +216,11 @@ mod tests {
     #[test]
     fn a_rotation_keeps_lengths() {
         let rotary = Rotary::new(2, 4, 1.0);
-        let gap = rotary.cos.iter().zip(&rotary.sin).map(|(c, s)| (c * c + s * s - 1.0).abs());
+        let gap = rotary
+            .cos
+            .iter()
+            .zip(&rotary.sin)
+            .map(|(c, s)| (c * c + s * s - 1.0).abs());
         assert!(gap.fold(0f32, f32::max) < 1e-6);
     }
 }

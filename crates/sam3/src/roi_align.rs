@@ -72,7 +72,11 @@ pub(crate) fn sample_points(
         for plane in map.chunks_exact(h * w).take(c) {
             let at = |y: f32, x: f32| {
                 let inside = y >= 0.0 && x >= 0.0 && y < h as f32 && x < w as f32;
-                if inside { plane[y as usize * w + x as usize] } else { 0.0 }
+                if inside {
+                    plane[y as usize * w + x as usize]
+                } else {
+                    0.0
+                }
             };
             out.push(
                 (1.0 - ty) * ((1.0 - tx) * at(y0, x0) + tx * at(y0, x0 + 1.0))
@@ -102,7 +106,10 @@ mod tests {
         let flat = vec![1.0; 16];
         let out = roi_align(&flat, (1, 4, 4), &[[90.0, 90.0, 95.0, 95.0]], 2);
         assert_eq!(out, [0.0; 4]);
-        assert_eq!(roi_align(&flat, (1, 4, 4), &[[-1e9, -1e9, 1e9, 1e9]], 2).len(), 4);
+        assert_eq!(
+            roi_align(&flat, (1, 4, 4), &[[-1e9, -1e9, 1e9, 1e9]], 2).len(),
+            4
+        );
     }
 
     #[test]

@@ -57,7 +57,9 @@ impl Scoring {
 
     fn run(&self, queries: &Tensor, prompt: &Prompt) -> Result<Tensor> {
         let tokens = prompt.tokens.to_dtype(DType::F32)?;
-        let mixed = self.norm.forward(&(self.mlp.forward(&tokens)? + &tokens)?)?;
+        let mixed = self
+            .norm
+            .forward(&(self.mlp.forward(&tokens)? + &tokens)?)?;
         let mask = prompt.mask.to_dtype(DType::F32)?.unsqueeze(D::Minus1)?;
         let count = mask.sum(1)?.maximum(1f32)?;
         let pooled = mixed.broadcast_mul(&mask)?.sum(1)?.broadcast_div(&count)?;

@@ -5,7 +5,7 @@
 
 use candle_core::{Result, Tensor};
 use shelfscan_model_kit::{
-    ops::{AttentionOptions, Conv2d, GroupNorm, LayerNorm, relu, upsample_nearest_2d},
+    ops::{AttentionOptions, GroupNorm, LayerNorm, relu, upsample_nearest_2d},
     weights::WeightReader,
 };
 
@@ -13,7 +13,7 @@ use crate::{
     Sam3Config,
     error::AtStage,
     fusion::Prompt,
-    layers::{MultiHead, ReluStack, conv2d, layer_norm, made},
+    layers::{Conv, MultiHead, ReluStack, layer_norm, made},
 };
 
 const STAGE: &str = "the mask head";
@@ -24,7 +24,7 @@ const STAGES: usize = 2;
 
 #[derive(Clone, Debug)]
 struct UpStage {
-    conv: Conv2d,
+    conv: Conv,
     norm: GroupNorm,
 }
 
@@ -54,8 +54,8 @@ pub struct SegmentationHead {
     prompt_norm: LayerNorm,
     prompt_attention: MultiHead,
     stages: Vec<UpStage>,
-    instance: Conv2d,
-    semantic: Conv2d,
+    instance: Conv,
+    semantic: Conv,
     mask_embed: ReluStack,
 }
 
@@ -74,7 +74,7 @@ impl SegmentationHead {
             let norm_bias = norm.get(d, "bias")?;
             let groups = config.groupnorm_groups;
             stages.push(UpStage {
-                conv: conv2d(&pixel.pp("conv_layers").pp(i), d, d, 3)?,
+                conv: Conv::new(&pixel.pp("conv_layers").pp(i), d, d, 3)?,
                 norm: made(
                     GroupNorm::new(&norm_weight, &norm_bias, groups, GROUP_EPS),
                     &norm,
@@ -90,8 +90,8 @@ impl SegmentationHead {
             prompt_norm: layer_norm(&weights.pp("cross_attn_norm"), d)?,
             prompt_attention: MultiHead::new(&weights.pp("cross_attend_prompt"), d, config.heads)?,
             stages,
-            instance: conv2d(&weights.pp("instance_seg_head"), d, d, 1)?,
-            semantic: conv2d(&weights.pp("semantic_seg_head"), d, 1, 1)?,
+            instance: Conv::new(&weights.pp("instance_seg_head"), d, d, 1)?,
+            semantic: Conv::new(&weights.pp("semantic_seg_head"), d, 1, 1)?,
             mask_embed: ReluStack::new(&weights.pp("mask_predictor.mask_embed"), &[d, d, d, d])?,
         })
     }

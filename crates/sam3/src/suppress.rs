@@ -64,7 +64,8 @@ impl Overlap {
 pub enum Chain {
     /// It does not: plain greedy suppression, as in propagation.
     Greedy,
-    /// It does, as on the frame a video session starts with.
+    /// It does, as on the frame a video session starts with. There the reference divides the
+    /// intersection by the better mask's area where [`Overlap::Iom`] would take the smaller one.
     Matrix,
 }
 
@@ -80,13 +81,24 @@ pub fn suppress(
     let mut order: Vec<usize> = (0..probabilities.len().min(masks.len()))
         .filter(|i| probabilities[*i] > score)
         .collect();
-    order.sort_by(|a, b| probabilities[*b].total_cmp(&probabilities[*a]).then(a.cmp(b)));
+    order.sort_by(|a, b| {
+        probabilities[*b]
+            .total_cmp(&probabilities[*a])
+            .then(a.cmp(b))
+    });
     let mut keep = vec![false; probabilities.len()];
     let mut judges: Vec<usize> = Vec::new();
     for i in order {
-        let free = judges
-            .iter()
-            .all(|j| metric.of(&masks[*j], &masks[i]) <= overlap);
+        let free = judges.iter().all(|j| {
+            let (judge, mask) = (&masks[*j], &masks[i]);
+            let share = match (chain, metric) {
+                (Chain::Matrix, Overlap::Iom) => {
+                    judge.shared(mask) as f32 / (judge.area as f32 + 1e-8)
+                }
+                _ => metric.of(judge, mask),
+            };
+            share <= overlap
+        });
         keep[i] = free;
         if free || chain == Chain::Matrix {
             judges.push(i);
@@ -120,7 +132,14 @@ mod tests {
     #[test]
     fn two_stacked_duplicates_become_one_and_neighbours_stay() {
         let masks = [stripe(0, 50), stripe(0, 50), stripe(60, 90)];
-        let keep = suppress(&[0.8, 0.9, 0.5], &masks, 0.4, Overlap::Iom, 0.5, Chain::Greedy);
+        let keep = suppress(
+            &[0.8, 0.9, 0.5],
+            &masks,
+            0.4,
+            Overlap::Iom,
+            0.5,
+            Chain::Greedy,
+        );
         assert_eq!(keep, [false, true, true]);
     }
 

@@ -61,7 +61,11 @@ pub(crate) fn expect(vision: &WeightReader, tracker: &WeightReader, config: &Sam
     let root = Part(tracker.clone());
     root.tensor("maskmem_tpos_enc", &[t.num_maskmem, 1, 1, d]);
     root.tensor("interactivity_no_mem_embed", &[1, 1, d]);
-    for name in ["no_obj_embed_spatial", "output_valid_embed", "output_invalid_embed"] {
+    for name in [
+        "no_obj_embed_spatial",
+        "output_valid_embed",
+        "output_invalid_embed",
+    ] {
         root.tensor(name, &[slots, d]);
     }
     root.layer("interactive_mask_downsample", &[1, 1, 4, 4]);
@@ -69,11 +73,20 @@ pub(crate) fn expect(vision: &WeightReader, tracker: &WeightReader, config: &Sam
     root.layer("obj_ptr_tpos_proj", &[d, d]);
     root.stack("obj_ptr_proj", &[d; 4]);
     root.stack("interactive_obj_ptr_proj", &[d; 4]);
-    root.tensor("image_pe_layer.positional_encoding_gaussian_matrix", &[2, d / 2]);
+    root.tensor(
+        "image_pe_layer.positional_encoding_gaussian_matrix",
+        &[2, d / 2],
+    );
     memory_attention(&root.pp("transformer.encoder"), config);
     memory_encoder(&root.pp("maskmem_backbone"), config);
     prompt_encoder(&root.pp("interactive_sam_prompt_encoder"), config);
-    mask_decoder(&root.pp("sam_mask_decoder"), config, slots, slots * masks, masks);
+    mask_decoder(
+        &root.pp("sam_mask_decoder"),
+        config,
+        slots,
+        slots * masks,
+        masks,
+    );
     let single = &root.pp("interactive_sam_mask_decoder");
     mask_decoder(single, config, 1, masks + 1, masks + 1);
 }
@@ -167,7 +180,8 @@ fn mask_decoder(part: &Part, config: &Sam3Config, objects: usize, tokens: usize,
         }
         mlp(&layer.pp("mlp"), d, t.sam_mlp_dim);
     }
-    part.pp("transformer").projections("final_attn_token_to_image", d / 2, d);
+    part.pp("transformer")
+        .projections("final_attn_token_to_image", d / 2, d);
     part.norm("transformer.norm_final_attn", d);
     part.tensor("obj_score_token.weight", &[objects, d]);
     part.tensor("iou_token.weight", &[objects, d]);
@@ -181,7 +195,10 @@ fn mask_decoder(part: &Part, config: &Sam3Config, objects: usize, tokens: usize,
         let heads = part.pp("output_hypernetworks_mlps");
         heads.stack(&i.to_string(), &[d, d, d, d / 8]);
     }
-    part.stack("iou_prediction_head", &[d, t.iou_head_hidden, t.iou_head_hidden, masks]);
+    part.stack(
+        "iou_prediction_head",
+        &[d, t.iou_head_hidden, t.iou_head_hidden, masks],
+    );
     part.stack("pred_obj_score_head", &[d, d, d, 1]);
 }
 

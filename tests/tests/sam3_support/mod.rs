@@ -73,19 +73,36 @@ impl Reference {
         let config = small_config();
         let table = "detector.backbone.language_backbone.encoder.token_embedding.weight";
         let mut all = Vec::new();
-        for key in self.checkpoint.keys().filter(|k| k.starts_with("detector.")) {
+        for key in self
+            .checkpoint
+            .keys()
+            .filter(|k| k.starts_with("detector."))
+        {
             let shape = self.checkpoint.info(key).unwrap().shape.clone();
-            let spec = TensorSpec { key: key.to_owned(), shape };
+            let spec = TensorSpec {
+                key: key.to_owned(),
+                shape,
+            };
             all.push((spec, self.values(key)));
         }
         let width = config.text_width;
         let mut rows = vec![0.0; config.vocab_size() * width];
         let values = self.values("token_rows");
-        for (id, row) in self.values("token_ids").iter().zip(values.chunks_exact(width)) {
+        for (id, row) in self
+            .values("token_ids")
+            .iter()
+            .zip(values.chunks_exact(width))
+        {
             rows[*id as usize * width..][..width].copy_from_slice(row);
         }
         let shape = vec![config.vocab_size(), width];
-        all.push((TensorSpec { key: table.into(), shape }, rows));
+        all.push((
+            TensorSpec {
+                key: table.into(),
+                shape,
+            },
+            rows,
+        ));
         all
     }
 
@@ -100,7 +117,11 @@ impl Reference {
     pub fn check(&self, stage: &str, got: &[f32], bar: f32) {
         assert!(!got.is_empty(), "{stage} is empty");
         let want = self.values(stage);
-        let picked: Vec<f32> = got.iter().step_by(got.len().div_ceil(LIMIT)).copied().collect();
+        let picked: Vec<f32> = got
+            .iter()
+            .step_by(got.len().div_ceil(LIMIT))
+            .copied()
+            .collect();
         compare(stage, &picked, &want, bar);
         let (file, key) = stage.split_once('.').unwrap();
         if let Some(full) = &self.full {
@@ -133,7 +154,10 @@ fn compare(stage: &str, got: &[f32], want: &[f32], bar: f32) {
     }
     let mean = sum / got.len() as f64;
     assert!(worst <= bar, "{stage}: off by {worst}, bar {bar}");
-    assert!(mean <= f64::from(bar) / 10.0, "{stage}: off by {mean} on average");
+    assert!(
+        mean <= f64::from(bar) / 10.0,
+        "{stage}: off by {mean} on average"
+    );
 }
 
 /// Writes weights in f32 to a temporary safetensors file.

@@ -167,7 +167,10 @@ impl Checkpoint {
             } else {
                 format!("; it holds {}", first_few(&skipped))
             };
-            return Err(Error::broken(path, format!("the file holds no tensor{seen}")));
+            return Err(Error::broken(
+                path,
+                format!("the file holds no tensor{seen}"),
+            ));
         }
         Ok(Self {
             file: Arc::new(file),
@@ -244,7 +247,10 @@ impl Checkpoint {
         if found.len() > 1 {
             return Err(Error::broken(
                 self.path(),
-                format!("{probe} stands below several prefixes: {}", first_few(&found)),
+                format!(
+                    "{probe} stands below several prefixes: {}",
+                    first_few(&found)
+                ),
             ));
         }
         let Some(prefix) = found.pop() else {
@@ -254,9 +260,8 @@ impl Checkpoint {
                 nearest: self.nearest(probe),
             });
         };
-        let stripped = self.renamed(|key| {
-            Some(key.strip_prefix(prefix.as_str()).unwrap_or(key).to_owned())
-        })?;
+        let stripped =
+            self.renamed(|key| Some(key.strip_prefix(prefix.as_str()).unwrap_or(key).to_owned()))?;
         Ok((stripped, prefix))
     }
 
@@ -282,7 +287,10 @@ impl Checkpoint {
                 continue;
             };
             let info = planned_info(&pieces, plan.zeros_before).ok_or_else(|| {
-                Error::broken(self.path(), format!("the pieces of {key} do not fit each other"))
+                Error::broken(
+                    self.path(),
+                    format!("the pieces of {key} do not fit each other"),
+                )
             })?;
             taken.extend(plan.parts.into_iter().map(|part| part.key));
             let data = Data::Planned {
@@ -613,7 +621,10 @@ fn torch_entries(path: &Path, bytes: &[u8]) -> Result<Indexed, Error> {
         if elements.checked_mul(size).is_none_or(|n| n > bytes.len()) {
             return Err(Error::broken(
                 path,
-                format!("tensor {key} of shape {:?} is larger than the file", tensor.shape),
+                format!(
+                    "tensor {key} of shape {:?} is larger than the file",
+                    tensor.shape
+                ),
             ));
         }
         let data = if contiguous(&tensor.shape, &tensor.stride) {
@@ -654,7 +665,11 @@ fn last_element(shape: &[usize], stride: &[usize], offset: usize) -> Option<usiz
         total = total.checked_mul(*n)?;
         last = last.checked_add(n.saturating_sub(1).checked_mul(*s)?)?;
     }
-    if total == 0 { Some(offset) } else { last.checked_add(1) }
+    if total == 0 {
+        Some(offset)
+    } else {
+        last.checked_add(1)
+    }
 }
 
 fn contiguous(shape: &[usize], stride: &[usize]) -> bool {
@@ -694,7 +709,10 @@ mod tests {
     fn a_file_cut_anywhere_is_an_error() {
         let whole = small();
         for cut in 0..whole.len() {
-            assert!(Checkpoint::open(temp(&whole[..cut]).path()).is_err(), "{cut}");
+            assert!(
+                Checkpoint::open(temp(&whole[..cut]).path()).is_err(),
+                "{cut}"
+            );
         }
         assert!(Checkpoint::open(temp(&whole).path()).is_ok());
     }
@@ -716,8 +734,13 @@ mod tests {
         );
         assert_eq!(a.sha256().unwrap(), b.sha256().unwrap());
         let read = |c: &Checkpoint| c.tensor("a", DType::F32, &Device::Cpu).unwrap();
-        assert_eq!(read(&a).to_vec2::<f32>().unwrap(), read(&b).to_vec2::<f32>().unwrap());
-        let error = Checkpoint::from_bytes("built in", vec![1]).unwrap_err().to_string();
+        assert_eq!(
+            read(&a).to_vec2::<f32>().unwrap(),
+            read(&b).to_vec2::<f32>().unwrap()
+        );
+        let error = Checkpoint::from_bytes("built in", vec![1])
+            .unwrap_err()
+            .to_string();
         assert!(error.ends_with("built in"), "{error}");
     }
 
@@ -732,8 +755,13 @@ mod tests {
         bytes[at..].copy_from_slice(&f32::NAN.to_le_bytes());
         let file = temp(&bytes);
         let checkpoint = Checkpoint::open(file.path()).unwrap();
-        let error = checkpoint.tensor("a", DType::F32, &Device::Cpu).unwrap_err();
-        assert!(matches!(&error, Error::NotFinite { key, at: 3, .. } if key == "a"), "{error}");
+        let error = checkpoint
+            .tensor("a", DType::F32, &Device::Cpu)
+            .unwrap_err();
+        assert!(
+            matches!(&error, Error::NotFinite { key, at: 3, .. } if key == "a"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -756,7 +784,10 @@ mod tests {
             zeros_before: Some((1, 1)),
         };
         let checkpoint = Checkpoint::open(file.path()).unwrap();
-        let turned = checkpoint.clone().planned([("b".to_owned(), plan)]).unwrap();
+        let turned = checkpoint
+            .clone()
+            .planned([("b".to_owned(), plan)])
+            .unwrap();
         assert_eq!(turned.keys().collect::<Vec<_>>(), ["b"]);
         let b = turned.tensor("b", DType::F32, &Device::Cpu).unwrap();
         assert_eq!(

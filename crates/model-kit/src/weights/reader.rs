@@ -148,7 +148,9 @@ impl WeightReader {
                 })
         };
         let Some(checkpoint) = &self.shared.checkpoint else {
-            self.ledger().read.insert(key.clone(), shape.dims().to_vec());
+            self.ledger()
+                .read
+                .insert(key.clone(), shape.dims().to_vec());
             return zeros();
         };
         if let Some(problem) = problem_with(checkpoint, &key, &shape) {

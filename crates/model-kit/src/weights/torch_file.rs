@@ -42,7 +42,8 @@ pub(super) fn looks_like_old_torch(bytes: &[u8]) -> bool {
 
 pub(super) fn index(path: &Path, bytes: &[u8]) -> Result<TorchIndex, Error> {
     let broken = |reason: String| Error::broken(path, reason);
-    let zip = |e: zip::result::ZipError| Error::broken(path, format!("the zip archive is damaged ({e})"));
+    let zip =
+        |e: zip::result::ZipError| Error::broken(path, format!("the zip archive is damaged ({e})"));
     let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).map_err(zip)?;
     let mut pickle_range = None;
     let mut storages = BTreeMap::new();
@@ -61,10 +62,14 @@ pub(super) fn index(path: &Path, bytes: &[u8]) -> Result<TorchIndex, Error> {
             .ok_or_else(|| broken(format!("entry {name} has no data")))?;
         let len = usize::try_from(entry.size()).unwrap_or(usize::MAX);
         if entry.compression() != zip::CompressionMethod::Stored {
-            return Err(broken(format!("entry {name} is compressed, which torch.save never does")));
+            return Err(broken(format!(
+                "entry {name} is compressed, which torch.save never does"
+            )));
         }
         if start.checked_add(len).is_none_or(|end| end > bytes.len()) {
-            return Err(broken(format!("entry {name} reaches past the end of the file")));
+            return Err(broken(format!(
+                "entry {name} reaches past the end of the file"
+            )));
         }
         match storage {
             Some(key) => {
@@ -73,8 +78,9 @@ pub(super) fn index(path: &Path, bytes: &[u8]) -> Result<TorchIndex, Error> {
             None => pickle_range = Some((start, len)),
         }
     }
-    let (start, len) = pickle_range
-        .ok_or_else(|| broken("the archive has no data.pkl, so torch.save did not make it".into()))?;
+    let (start, len) = pickle_range.ok_or_else(|| {
+        broken("the archive has no data.pkl, so torch.save did not make it".into())
+    })?;
     if len > PICKLE_LIMIT {
         return Err(broken(format!("data.pkl has {len} bytes")));
     }
@@ -137,7 +143,14 @@ impl<'a> Walk<'a> {
     fn collect(&mut self, prefix: &str, at: Id, depth: usize) {
         let pickled: &'a Pickled = self.pickled;
         let Value::Dict(entries) = &pickled.values[at] else {
-            let line = self.describe(if prefix.is_empty() { "the file" } else { prefix }, at);
+            let line = self.describe(
+                if prefix.is_empty() {
+                    "the file"
+                } else {
+                    prefix
+                },
+                at,
+            );
             self.skipped.push(line);
             return;
         };

@@ -66,7 +66,11 @@ fn sequence(chars: &[char]) -> Option<(char, usize)> {
         0xf0..=0xf4 => 4,
         _ => return None,
     };
-    let bytes: Vec<u8> = chars.get(..n)?.iter().map(|c| byte(*c)).collect::<Option<_>>()?;
+    let bytes: Vec<u8> = chars
+        .get(..n)?
+        .iter()
+        .map(|c| byte(*c))
+        .collect::<Option<_>>()?;
     let c = std::str::from_utf8(&bytes).ok()?.chars().next()?;
     // A control character is no text, so this was none that was damaged.
     (!c.is_control()).then_some((c, n))
@@ -103,7 +107,15 @@ mod tests {
 
     #[test]
     fn real_text_stays() {
-        for text in ["CAFÉ®", "naïve", "l'été à la plage", "Привет", "東京", "ß»", "â€"] {
+        for text in [
+            "CAFÉ®",
+            "naïve",
+            "l'été à la plage",
+            "Привет",
+            "東京",
+            "ß»",
+            "â€",
+        ] {
             assert_eq!(repair(text), text);
         }
     }

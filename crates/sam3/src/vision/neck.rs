@@ -4,15 +4,12 @@
 //! Ported from the description of `sam3/model/necks.py`.
 
 use candle_core::{Result, Tensor};
-use shelfscan_model_kit::{
-    ops::{Conv2d, ConvTranspose2d, gelu},
-    weights::WeightReader,
-};
+use shelfscan_model_kit::{ops::gelu, weights::WeightReader};
 
 use crate::{
     Sam3Config,
     error::AtStage,
-    layers::{conv2d, deconv2x2},
+    layers::{Conv, Deconv},
 };
 
 /// Which of the three necks.
@@ -39,15 +36,15 @@ impl NeckKind {
 
 #[derive(Clone, Debug)]
 struct Output {
-    one: Conv2d,
-    three: Conv2d,
+    one: Conv,
+    three: Conv,
 }
 
 impl Output {
     fn new(weights: &WeightReader, input: usize, output: usize) -> crate::Result<Self> {
         Ok(Self {
-            one: conv2d(&weights.pp("conv_1x1"), input, output, 1)?,
-            three: conv2d(&weights.pp("conv_3x3"), output, output, 3)?,
+            one: Conv::new(&weights.pp("conv_1x1"), input, output, 1)?,
+            three: Conv::new(&weights.pp("conv_3x3"), output, output, 3)?,
         })
     }
 
@@ -59,8 +56,8 @@ impl Output {
 /// One neck.
 #[derive(Clone, Debug)]
 pub struct Neck {
-    up4: (ConvTranspose2d, ConvTranspose2d, Output),
-    up2: (ConvTranspose2d, Output),
+    up4: (Deconv, Deconv, Output),
+    up2: (Deconv, Output),
     up1: Output,
 }
 
@@ -75,12 +72,12 @@ impl Neck {
         let (w4, w2, w1) = (weights.pp(0), weights.pp(1), weights.pp(2));
         Ok(Self {
             up4: (
-                deconv2x2(&w4.pp("dconv_2x2_0"), dim, dim / 2)?,
-                deconv2x2(&w4.pp("dconv_2x2_1"), dim / 2, dim / 4)?,
+                Deconv::new(&w4.pp("dconv_2x2_0"), dim, dim / 2)?,
+                Deconv::new(&w4.pp("dconv_2x2_1"), dim / 2, dim / 4)?,
                 Output::new(&w4, dim / 4, out)?,
             ),
             up2: (
-                deconv2x2(&w2.pp("dconv_2x2"), dim, dim / 2)?,
+                Deconv::new(&w2.pp("dconv_2x2"), dim, dim / 2)?,
                 Output::new(&w2, dim / 2, out)?,
             ),
             up1: Output::new(&w1, dim, out)?,

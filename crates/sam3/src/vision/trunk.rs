@@ -56,7 +56,9 @@ impl Block {
     fn forward(&self, x: &Tensor, grid: usize, rotary: &Rotary) -> Result<Tensor> {
         let x = match self.window {
             None => {
-                let qkv = self.qkv.forward_normed(x, &self.norm1, Activation::Identity)?;
+                let qkv = self
+                    .qkv
+                    .forward_normed(x, &self.norm1, Activation::Identity)?;
                 self.proj.forward_residual(&self.mix(qkv, rotary)?, x)?
             }
             Some(side) => {
@@ -75,8 +77,13 @@ impl Block {
         let d = width / 3 / self.heads;
         let qkv = rotary.apply(qkv.reshape((b, n, 3, self.heads, d))?)?;
         let part = |i: usize| qkv.narrow(2, i, 1)?.squeeze(2);
-        attention(&part(0)?, &part(1)?, &part(2)?, &AttentionOptions::default())?
-            .flatten_from(D::Minus2)
+        attention(
+            &part(0)?,
+            &part(1)?,
+            &part(2)?,
+            &AttentionOptions::default(),
+        )?
+        .flatten_from(D::Minus2)
     }
 }
 
@@ -164,7 +171,11 @@ impl VisionTrunk {
         for i in 0..config.vit_depth {
             let weights = weights.pp("blocks").pp(i);
             let global = config.vit_global_blocks.contains(&i);
-            let rotary = if global { &global_rotary } else { &window_rotary };
+            let rotary = if global {
+                &global_rotary
+            } else {
+                &window_rotary
+            };
             check_table(&weights.pp("attn"), rotary)?;
             blocks.push(Block::new(&weights, config, global)?);
         }
@@ -193,7 +204,10 @@ impl VisionTrunk {
     /// # Errors
     /// As [`forward`](Self::forward).
     pub fn forward_stages(&self, picture: &Tensor) -> crate::Result<TrunkStages> {
-        let patches = self.patches.forward_patches(picture, self.patch).at(STAGE)?;
+        let patches = self
+            .patches
+            .forward_patches(picture, self.patch)
+            .at(STAGE)?;
         let positioned = patches.broadcast_add(&self.positions).at(STAGE)?;
         let normed = self.norm.forward(&positioned).at(STAGE)?;
         let mut blocks = Vec::new();
@@ -288,7 +302,10 @@ mod tests {
 
     #[test]
     fn a_tiled_table_repeats_instead_of_stretching() {
-        let table = Tensor::arange(0f32, 5.0, &Device::Cpu).unwrap().reshape((1, 5, 1)).unwrap();
+        let table = Tensor::arange(0f32, 5.0, &Device::Cpu)
+            .unwrap()
+            .reshape((1, 5, 1))
+            .unwrap();
         let tiled = tile(&table, 2, 3).unwrap();
         assert_eq!(
             tiled.flatten_all().unwrap().to_vec1::<f32>().unwrap(),
