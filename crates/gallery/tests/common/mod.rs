@@ -5,7 +5,7 @@ use std::{
     fs,
     path::Path,
     sync::{
-        Mutex,
+        LazyLock, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -156,13 +156,15 @@ fn grid_vector(crop: &RgbImage) -> Vec<f32> {
         *value /= counts[i / 3].max(1.0);
     }
     let mean = grid.iter().sum::<f32>() / grid.len() as f32;
-    let mut vector: Vec<f32> = (0..DIMENSION as u64)
-        .map(|row| {
-            grid.iter()
-                .enumerate()
-                .map(|(i, v)| (v - mean) * ((mix(row * 997 + i as u64) % 2001) as f32 - 1000.0))
-                .sum()
-        })
+    static PROJECTION: LazyLock<Vec<f32>> = LazyLock::new(|| {
+        let cells = (0..DIMENSION as u64).flat_map(|row| (0..192).map(move |i| row * 997 + i));
+        cells
+            .map(|cell| (mix(cell) % 2001) as f32 - 1000.0)
+            .collect()
+    });
+    let mut vector: Vec<f32> = PROJECTION
+        .chunks_exact(grid.len())
+        .map(|row| grid.iter().zip(row).map(|(v, p)| (v - mean) * p).sum())
         .collect();
     let length = vector.iter().map(|v| v * v).sum::<f32>().sqrt();
     if length == 0.0 {
