@@ -50,9 +50,10 @@ impl Names {
     pub(crate) fn detect(checkpoint: Checkpoint) -> Result<(Self, Checkpoint)> {
         let original = Self(Naming::Original);
         let hugging = Self(Naming::HuggingFace);
+        // Any of its keys will do, so that one that is missing is named in the right naming.
         let is_hugging = checkpoint
             .keys()
-            .any(|key| key.ends_with(hugging.patch_weight()));
+            .any(|key| key.contains("encoder.layer.") || key.contains("embeddings."));
         let first = if is_hugging { hugging } else { original };
         let (checkpoint, _) = checkpoint.without_prefix(first.patch_weight(), &PREFIXES)?;
         if is_hugging {
