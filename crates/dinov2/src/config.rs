@@ -109,7 +109,10 @@ impl Dinov2Config {
         let Some((feed, hidden)) = feed.filter(|_| dim > 0 && patch > 0 && patch == patch_w) else {
             return Err(refuse(
                 format!(
-                    "{depth} blocks of {dim} channels with patches of {patch}x{patch_w} and no known feed-forward layer"
+                    "{} or {} (or its gated form) is missing, or the patches of {patch}x{patch_w} \
+                     are not square",
+                    names.block(0, "norm1.weight"),
+                    names.block(0, "mlp.fc1.weight")
                 ),
                 OTHER,
             ));
