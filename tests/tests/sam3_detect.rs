@@ -263,17 +263,21 @@ fn running_out_of_queries_is_always_a_notice() {
         "{:?}",
         found.notices
     );
-    let none = DetectOptions {
+}
+
+#[test]
+fn finding_nothing_for_a_plural_hints_at_the_singular_and_swaps_nothing() {
+    let model = model(DType::F32);
+    let strict = DetectOptions {
         score_threshold: 0.99,
         ..DetectOptions::default()
     };
-    assert!(
-        model
-            .detect(&frame(), &prompts(&["red box"]), &none)
-            .unwrap()
-            .notices
-            .is_empty()
-    );
+    let asked = prompts(&["red boxes", "red box"]);
+    let found = model.detect(&frame(), &asked, &strict).unwrap();
+    assert!(found.detections.is_empty());
+    assert_eq!(found.notices.len(), 1, "{:?}", found.notices);
+    assert_eq!(&*found.notices[0].code, "try_singular");
+    assert!(found.notices[0].message.contains("\"red box\""));
 }
 
 #[test]

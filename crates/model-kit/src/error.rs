@@ -95,11 +95,11 @@ impl Error {
 fn account(problems: &[String], unused: &[String]) -> String {
     let mut parts = Vec::new();
     let few = |items: &[String]| {
-        let mut text = items.iter().take(8).cloned().collect::<Vec<_>>().join("; ");
-        if items.len() > 8 {
-            text.push_str(&format!("; and {} more", items.len() - 8));
+        let mut some: Vec<String> = items.iter().take(8).cloned().collect();
+        if items.len() > some.len() {
+            some.push(format!("and {} more", items.len() - some.len()));
         }
-        text
+        some.join("; ")
     };
     if !problems.is_empty() {
         parts.push(few(problems));

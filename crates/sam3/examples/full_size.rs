@@ -58,16 +58,10 @@ fn main() -> Outcome<()> {
     clock.lap("preprocess");
     let tokens = detector.trunk.forward(&tensor)?;
     clock.lap("image trunk");
-    let grid = config.grid();
-    let map = tokens
-        .transpose(1, 2)?
-        .reshape((1, config.vit_dim, grid, grid))?
-        .contiguous()?;
-    let maps = detector.neck.forward(&map)?;
+    let features = detector.features_from_trunk(&tokens)?;
     clock.lap("detection neck");
-    drop((tokens, map, maps));
-    let features = detector.image_features(&tensor)?;
-    clock.lap("image features, again");
+    drop(tokens);
+    let grid = config.grid();
     let tokenizer = Tokenizer::new(config.context_length)?;
     for (turn, phrase) in [phrase.as_str(), "another phrase"].into_iter().enumerate() {
         let text = detector.text.forward(&[tokenizer.encode(phrase)])?;

@@ -204,12 +204,20 @@ impl Detector {
     /// The picture has another size, or a value came out not finite.
     pub fn image_features(&self, picture: &Tensor) -> Result<ImageFeatures> {
         const STAGE: &str = "the image encoder";
-        let side = self.config.grid();
         let picture = picture
             .to_dtype(self.dtype)
             .and_then(|p| p.to_device(&self.device))
             .at(STAGE)?;
-        let tokens = self.trunk.forward(&picture)?;
+        self.features_from_trunk(&self.trunk.forward(&picture)?)
+    }
+
+    /// The features that follow from the trunk's tokens `[1, side * side, c]`.
+    ///
+    /// # Errors
+    /// A value came out not finite, or the tensor library failed.
+    pub fn features_from_trunk(&self, tokens: &Tensor) -> Result<ImageFeatures> {
+        const STAGE: &str = "the image encoder";
+        let side = self.config.grid();
         let trunk = tokens
             .transpose(1, 2)
             .and_then(|t| t.reshape((1, self.config.vit_dim, side, side)))
@@ -241,12 +249,11 @@ impl Detector {
         exemplars: &[Exemplars],
     ) -> Result<Grounding> {
         let prompt = self.prompt(image, text, exemplars)?;
-        let prepared = match image.prepared.get() {
-            Some(prepared) => prepared,
-            None => {
-                let made = self.fusion.prepare(&image.tokens, &self.positions)?;
-                image.prepared.get_or_init(|| made)
-            }
+        let prepared = if let Some(prepared) = image.prepared.get() {
+            prepared
+        } else {
+            let made = self.fusion.prepare(&image.tokens, &self.positions)?;
+            image.prepared.get_or_init(|| made)
         };
         let memory = self.fusion.forward(prepared, &self.positions, &prompt)?;
         let layers = self

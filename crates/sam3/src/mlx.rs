@@ -4,7 +4,7 @@
 //! position table has lost the row of the class token. The two norms of a decoder layer carry names
 //! that suggest the other order; they are brought back to the place they have in Meta's file.
 
-use shelfscan_model_kit::weights::{Checkpoint, TensorPart, TensorPlan, TensorSpec};
+use shelfscan_model_kit::weights::{Checkpoint, TensorInfo, TensorPart, TensorPlan, TensorSpec};
 
 use crate::{Detector, Result, Sam3Config};
 
@@ -221,7 +221,7 @@ pub(crate) fn canonical(checkpoint: Checkpoint, config: &Sam3Config) -> Result<C
     let mut sized = config.clone();
     if sized.vit_mlp_ratio.is_none() {
         let first = "detector_model.vision_encoder.backbone.layers.0.mlp.fc1.bias";
-        let hidden = checkpoint.info(first).map(|i| i.elements());
+        let hidden = checkpoint.info(first).map(TensorInfo::elements);
         sized.vit_mlp_ratio = hidden.map(|h| h as f64 / sized.vit_dim as f64);
     }
     let plans = Detector::layout(&sized)?

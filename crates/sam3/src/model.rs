@@ -173,25 +173,7 @@ impl Sam3 {
                     self.look_at_tiles(picture, &phrases, (side, side), options, &mut filled)?;
             }
         }
-        Ok(PictureFinds {
-            detections: finds
-                .into_iter()
-                .map(|find| Detection {
-                    label: prompts[find.prompt].label.clone(),
-                    prompt: prompts[find.prompt].phrase.clone(),
-                    score: find.score,
-                    bbox: find.bbox,
-                    mask: find.mask,
-                    track_id: None,
-                })
-                .collect(),
-            notices: notices(
-                prompts,
-                &phrases,
-                &filled,
-                self.detector.config().num_queries,
-            ),
-        })
+        Ok(self.answer(finds, prompts, &phrases, &filled))
     }
 
     /// Asks about a picture whose features are there, with example boxes or points; gives finds of
@@ -223,25 +205,44 @@ impl Sam3 {
             height,
         };
         let found = self.ask(features, &phrases, exemplars, whole, options, &mut filled)?;
-        Ok(PictureFinds {
-            detections: found
-                .into_iter()
-                .map(|find| Detection {
-                    label: prompts[find.prompt].label.clone(),
-                    prompt: prompts[find.prompt].phrase.clone(),
-                    score: find.score,
-                    bbox: find.bbox,
-                    mask: find.mask,
-                    track_id: None,
-                })
-                .collect(),
-            notices: notices(
-                prompts,
-                &phrases,
-                &filled,
-                self.detector.config().num_queries,
-            ),
-        })
+        Ok(self.answer(found, prompts, &phrases, &filled))
+    }
+
+    fn answer(
+        &self,
+        finds: Vec<Find>,
+        prompts: &[TextPrompt],
+        phrases: &[Phrase],
+        filled: &[bool],
+    ) -> PictureFinds {
+        let queries = self.detector.config().num_queries;
+        let mut notices = notices(prompts, phrases, filled, queries);
+        for (i, prompt) in prompts.iter().enumerate() {
+            if finds.iter().all(|find| find.prompt != i)
+                && let Some(singular) = singular(&prompt.phrase)
+            {
+                notices.push(Notice::new(
+                    "try_singular",
+                    format!(
+                        "nothing was found for \"{}\"; the model knows things by their singular, \
+                         so try \"{singular}\"",
+                        prompt.phrase
+                    ),
+                ));
+            }
+        }
+        let detections = finds.into_iter().map(|find| Detection {
+            label: prompts[find.prompt].label.clone(),
+            prompt: prompts[find.prompt].phrase.clone(),
+            score: find.score,
+            bbox: find.bbox,
+            mask: find.mask,
+            track_id: None,
+        });
+        PictureFinds {
+            detections: detections.collect(),
+            notices,
+        }
     }
 
     fn phrases(&self, prompts: &[TextPrompt]) -> Result<Vec<Phrase>> {
@@ -397,6 +398,39 @@ impl Sam3 {
     }
 }
 
+/// The singular of a phrase that ends like an English plural.
+fn singular(phrase: &str) -> Option<String> {
+    let (start, word) = phrase.rsplit_once(' ').unwrap_or(("", phrase));
+    let lower = word.to_lowercase();
+    let one = match lower.as_str() {
+        "people" => "person".to_owned(),
+        "men" => "man".to_owned(),
+        "women" => "woman".to_owned(),
+        "children" => "child".to_owned(),
+        "shelves" => "shelf".to_owned(),
+        "loaves" => "loaf".to_owned(),
+        _ => {
+            let stem = lower.strip_suffix('s').filter(|s| s.chars().count() > 2)?;
+            if stem.ends_with(['s', 'u', 'i']) {
+                return None;
+            }
+            let hissing = ["xe", "che", "she", "sse"]
+                .iter()
+                .any(|e| stem.ends_with(e));
+            match stem.strip_suffix("ie") {
+                Some(start) => format!("{start}y"),
+                None if hissing => stem[..stem.len() - 1].to_owned(),
+                None => stem.to_owned(),
+            }
+        }
+    };
+    Some(if start.is_empty() {
+        one
+    } else {
+        format!("{start} {one}")
+    })
+}
+
 /// Which boxes, best first, are not covered by a better one.
 fn distinct(boxes: &[BoxXyxy], overlap: f32) -> Vec<bool> {
     let mut keep = vec![false; boxes.len()];
@@ -446,4 +480,32 @@ fn notices(
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plurals_have_a_singular_and_other_words_do_not() {
+        for (many, one) in [
+            ("bottles", "bottle"),
+            ("red boxes", "red box"),
+            ("berries", "berry"),
+            ("people", "person"),
+            ("glasses", "glass"),
+        ] {
+            assert_eq!(singular(many).as_deref(), Some(one));
+        }
+        for word in ["glass", "milk carton", "cactus", "as", "bus", ""] {
+            assert_eq!(singular(word), None, "{word}");
+        }
+    }
+
+    #[test]
+    fn a_worse_box_over_a_better_one_goes() {
+        let a = BoxXyxy::new(0.0, 0.0, 10.0, 10.0);
+        let boxes = [a, a.translated(1.0, 0.0), a.translated(30.0, 0.0)];
+        assert_eq!(distinct(&boxes, 0.5), [true, false, true]);
+    }
 }

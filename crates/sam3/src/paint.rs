@@ -76,7 +76,7 @@ impl Runs {
         if self.lengths.is_empty() {
             self.lengths.push(0);
         }
-        if (self.lengths.len() % 2 == 0) != set {
+        if self.lengths.len().is_multiple_of(2) != set {
             self.lengths.push(0);
         }
         if let Some(last) = self.lengths.last_mut() {

@@ -46,12 +46,6 @@ impl PhraseCache {
         self.encoded
     }
 
-    /// Phrases held.
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.entries.len()
-    }
-
     /// The features of `phrases` in their order; those not held are encoded in one batch.
     pub(crate) fn get(
         &mut self,

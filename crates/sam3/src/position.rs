@@ -120,6 +120,8 @@ impl Rotary {
 
     /// Turns queries and keys of a fused projection `[b, tokens, 3, heads, head_dim]`; the values
     /// stay as they are. The rotation is done in `f32`.
+    // By value, because the projection is turned in place and must not be used afterwards.
+    #[allow(clippy::needless_pass_by_value)]
     pub(crate) fn apply(&self, qkv: Tensor) -> Result<Tensor> {
         let (b, n, three, heads, d) = qkv.dims5()?;
         if n != self.tokens || d != self.head_dim || three != 3 {

@@ -130,7 +130,11 @@ impl TextEncoder {
     fn run(&self, phrases: &[TokenizedPhrase]) -> Result<TextStages> {
         let device: &Device = self.table.device();
         let (b, t) = (phrases.len(), self.positions.dim(0)?);
-        let ids: Vec<u32> = phrases.iter().flat_map(|p| p.ids()).copied().collect();
+        let ids: Vec<u32> = phrases
+            .iter()
+            .flat_map(TokenizedPhrase::ids)
+            .copied()
+            .collect();
         // Token 0 counts as padding wherever it stands, as in the reference.
         let mask: Vec<u8> = ids.iter().map(|id| u8::from(*id != 0)).collect();
         let ids = Tensor::from_vec(ids, b * t, device)?;

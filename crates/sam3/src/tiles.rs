@@ -137,7 +137,7 @@ pub(crate) fn merge(found: Vec<(Tile, Find)>, width: u32, height: u32) -> Vec<Fi
     for (sides, piece) in pieces {
         let partner = joined
             .iter_mut()
-            .find(|(other, find)| belongs(&sides, &piece, other, find));
+            .find(|(other, find)| belongs(sides, &piece, *other, find));
         match partner {
             Some((other, find)) => {
                 find.bbox = find.bbox.union(&piece.bbox);
@@ -170,7 +170,7 @@ fn known(kept: &[Find], find: &Find) -> bool {
 }
 
 /// True for two pieces of one object: they meet, and line up along the seam between them.
-fn belongs(sides: &[bool; 4], piece: &Find, other_sides: &[bool; 4], other: &Find) -> bool {
+fn belongs(sides: [bool; 4], piece: &Find, other_sides: [bool; 4], other: &Find) -> bool {
     if piece.prompt != other.prompt {
         return false;
     }

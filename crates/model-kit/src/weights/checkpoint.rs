@@ -436,7 +436,11 @@ pub(crate) fn sha256_of_file(path: &Path) -> Result<String, Error> {
 }
 
 fn hex(hash: Sha256) -> String {
-    hash.finalize().iter().map(|b| format!("{b:02x}")).collect()
+    let digit = |nibble: u8| char::from(b"0123456789abcdef"[usize::from(nibble)]);
+    hash.finalize()
+        .iter()
+        .flat_map(|b| [digit(b >> 4), digit(b & 15)])
+        .collect()
 }
 
 /// The three of `keys` that look most like `key`, joined for a message.
@@ -462,11 +466,11 @@ fn common(a: impl Iterator<Item = u8>, b: impl Iterator<Item = u8>) -> usize {
 
 /// The first items of a list for a message.
 pub(super) fn first_few(items: &[String]) -> String {
-    let mut text = items.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
-    if items.len() > 5 {
-        text.push_str(&format!(" and {} more", items.len() - 5));
+    let mut some: Vec<String> = items.iter().take(5).cloned().collect();
+    if items.len() > some.len() {
+        some.push(format!("and {} more", items.len() - some.len()));
     }
-    text
+    some.join(", ")
 }
 
 fn made_of(mut prefix: &str, words: &[&str]) -> bool {

@@ -47,11 +47,9 @@ pub(super) fn decode(
     device: &Device,
 ) -> Result<Tensor, DecodeFailure> {
     match target {
-        DType::F32 => build::<f32>(bytes, from, shape, device, |v| v, |v| v.is_finite()),
-        DType::F16 => build::<f16>(bytes, from, shape, device, f16::from_f32, |v| v.is_finite()),
-        DType::BF16 => build::<bf16>(bytes, from, shape, device, bf16::from_f32, |v| {
-            v.is_finite()
-        }),
+        DType::F32 => build::<f32>(bytes, from, shape, device, |v| v, f32::is_finite),
+        DType::F16 => build::<f16>(bytes, from, shape, device, f16::from_f32, f16::is_finite),
+        DType::BF16 => build::<bf16>(bytes, from, shape, device, bf16::from_f32, bf16::is_finite),
         _ => Err(DecodeFailure::Unsupported),
     }
 }

@@ -372,7 +372,7 @@ impl Machine<'_> {
 
     fn extend_dict(&mut self, items: &[Id]) -> Result<(), String> {
         let dict = *self.stack.last().ok_or("an empty stack")?;
-        if items.len() % 2 != 0 {
+        if !items.len().is_multiple_of(2) {
             return Err("a key without a value".into());
         }
         // Items set on an object that is not rebuilt are dropped with it.

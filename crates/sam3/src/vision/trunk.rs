@@ -72,6 +72,8 @@ impl Block {
     }
 
     /// Attention over a fused projection `[b, n, 3 c]`, before the output projection.
+    // By value, because the projection is turned in place and must not be used afterwards.
+    #[allow(clippy::needless_pass_by_value)]
     fn mix(&self, qkv: Tensor, rotary: &Rotary) -> Result<Tensor> {
         let (b, n, width) = qkv.dims3()?;
         let d = width / 3 / self.heads;
