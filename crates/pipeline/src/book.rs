@@ -17,7 +17,7 @@ use crate::{
     BestCrop, DetectionRecord, Facing, FrameRecord, Identity, PipelineError, Result, ScanOptions,
     TrackSummary,
     associate::FacingId,
-    crops::{CropCandidate, CropPool, quality},
+    crops::{CropCandidate, CropPool, better_by, quality},
     identity::{CropJob, Identify},
     ids::Ids,
     vote::vote,
@@ -26,9 +26,6 @@ use crate::{
 /// After this many processed frames without a sight of it, a track's crops are embedded and its
 /// pictures freed. It may come back all the same.
 const IDLE_STEPS: u64 = 30;
-
-/// A new crop has to be this much better than the best one to replace it, which spares copies.
-const BETTER_BY: f32 = 1.1;
 
 struct TrackState {
     label: Arc<str>,
@@ -332,8 +329,9 @@ impl Book {
         if bbox.width().min(bbox.height()) >= min_side {
             let quality = quality(&frame.image, bbox);
             let best = state.best_seen.map_or(0.0, |(_, _, q)| q);
-            let is_best = quality > best * BETTER_BY;
-            if is_best || (self.identify.is_some() && state.pool.wants(quality / BETTER_BY)) {
+            let by = better_by(&frame.image, bbox);
+            let is_best = quality > best * by;
+            if is_best || (self.identify.is_some() && state.pool.wants(quality / by)) {
                 let image = match &self.identify {
                     Some(identify) => identify.crop(&frame.image, bbox, detection.mask.as_ref()),
                     None => frame.image.crop(bbox),
