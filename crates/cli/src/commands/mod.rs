@@ -1,0 +1,34 @@
+//! One module for each command: resolve, call the libraries, print.
+
+mod completions;
+mod diff;
+mod enroll;
+mod eval;
+mod gallery;
+mod man;
+mod probe;
+mod scan;
+
+use std::sync::Arc;
+
+use crate::{
+    args::{Cli, Command},
+    config::Config,
+    exit::Exit,
+    printer::Printer,
+};
+
+/// Runs what was asked for.
+pub(crate) fn run(cli: Cli, printer: &Arc<Printer>) -> anyhow::Result<Exit> {
+    let config = || Config::load(&cli.global);
+    match cli.command {
+        Command::Scan(args) => scan::run(*args, config()?, printer),
+        Command::Probe(args) => probe::run(args, config()?, printer),
+        Command::Diff(args) => diff::run(args, config()?, printer),
+        Command::Enroll(args) => enroll::run(args, config()?, printer),
+        Command::Gallery(args) => gallery::run(args, config()?, printer),
+        Command::Eval(args) => eval::run(args, config()?, printer),
+        Command::Completions { shell } => completions::run(shell, printer),
+        Command::Man { dir, markdown } => man::run(dir.as_deref(), markdown, printer),
+    }
+}
