@@ -8,7 +8,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use pulp::Arch;
+use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
 /// SKUs an answer names.
@@ -189,7 +189,12 @@ impl ViewIndex {
         // Lower and upper bounds would be twice the memory; the middle and the slack are enough.
         let mut middles = vec![0.0f32; views * batch.len()];
         let score_block = |first: usize, block: &mut [f32]| {
-            arch.dispatch(|| self.score_block(first, batch, block));
+            arch.dispatch(ScoreBlock {
+                index: self,
+                first,
+                batch,
+                block,
+            });
         };
         let block_len = BLOCK_ROWS * batch.len();
         let parallel = views * self.dimension * batch.len() >= MIN_PARALLEL_WORK;
@@ -204,7 +209,13 @@ impl ViewIndex {
             }
         }
         let pick = |(i, query): (usize, &Query<'_>)| {
-            arch.dispatch(|| self.pick(query, i, batch.len(), &middles))
+            arch.dispatch(Pick {
+                index: self,
+                query,
+                at: i,
+                batch: batch.len(),
+                middles: &middles,
+            })
         };
         if parallel && batch.len() > 1 {
             batch.par_iter().enumerate().map(pick).collect()
@@ -216,7 +227,7 @@ impl ViewIndex {
     /// Fills `block`, `[queries, rows of the block]` within it, with approximate scores.
     #[allow(
         clippy::inline_always,
-        reason = "a dispatched closure compiles for the machine only what is inlined into it"
+        reason = "only what is inlined into a dispatched operation is compiled for the machine"
     )]
     #[inline(always)]
     fn score_block(&self, first: usize, batch: &[Query<'_>], block: &mut [f32]) {
@@ -236,7 +247,7 @@ impl ViewIndex {
     /// Scores again, exactly, every view that may be among the best, and keeps the best.
     #[allow(
         clippy::inline_always,
-        reason = "a dispatched closure compiles for the machine only what is inlined into it"
+        reason = "only what is inlined into a dispatched operation is compiled for the machine"
     )]
     #[inline(always)]
     fn pick(&self, query: &Query<'_>, at: usize, batch: usize, middles: &[f32]) -> Vec<Hit> {
@@ -318,6 +329,69 @@ impl<'a> Query<'a> {
     }
 }
 
+/// One block of the 8-bit pass.
+struct ScoreBlock<'a> {
+    index: &'a ViewIndex,
+    first: usize,
+    batch: &'a [Query<'a>],
+    block: &'a mut [f32],
+}
+
+impl WithSimd for ScoreBlock<'_> {
+    type Output = ();
+
+    #[allow(
+        clippy::inline_always,
+        reason = "only what is inlined into a dispatched operation is compiled for the machine"
+    )]
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) {
+        self.index.score_block(self.first, self.batch, self.block);
+    }
+}
+
+/// The exact pass of one query.
+struct Pick<'a> {
+    index: &'a ViewIndex,
+    query: &'a Query<'a>,
+    at: usize,
+    batch: usize,
+    middles: &'a [f32],
+}
+
+impl WithSimd for Pick<'_> {
+    type Output = Vec<Hit>;
+
+    #[allow(
+        clippy::inline_always,
+        reason = "only what is inlined into a dispatched operation is compiled for the machine"
+    )]
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) -> Vec<Hit> {
+        self.index
+            .pick(self.query, self.at, self.batch, self.middles)
+    }
+}
+
+/// One exact dot product.
+struct Cosine<'a> {
+    a: &'a [f32],
+    b: &'a [f32],
+}
+
+impl WithSimd for Cosine<'_> {
+    type Output = f32;
+
+    #[allow(
+        clippy::inline_always,
+        reason = "only what is inlined into a dispatched operation is compiled for the machine"
+    )]
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) -> f32 {
+        exact_dot(self.a, self.b)
+    }
+}
+
 fn largest(values: &[f32]) -> f32 {
     values.iter().fold(0.0, |most, v| most.max(v.abs()))
 }
@@ -331,7 +405,7 @@ fn keep_best(best: &mut [f32; NEAREST], value: f32) {
 
 #[allow(
     clippy::inline_always,
-    reason = "a dispatched closure compiles for the machine only what is inlined into it"
+    reason = "only what is inlined into a dispatched operation is compiled for the machine"
 )]
 #[inline(always)]
 fn coarse_dot(row: &[i8], query: &[i16]) -> i32 {
@@ -344,7 +418,7 @@ fn coarse_dot(row: &[i8], query: &[i16]) -> i32 {
 /// Dot product with a fixed order of additions, whatever the width of the machine.
 #[allow(
     clippy::inline_always,
-    reason = "a dispatched closure compiles for the machine only what is inlined into it"
+    reason = "only what is inlined into a dispatched operation is compiled for the machine"
 )]
 #[inline(always)]
 fn exact_dot(a: &[f32], b: &[f32]) -> f32 {
@@ -362,7 +436,7 @@ fn exact_dot(a: &[f32], b: &[f32]) -> f32 {
 
 /// Cosine of two unit vectors, in the arithmetic of the search.
 pub(crate) fn cosine(a: &[f32], b: &[f32]) -> f32 {
-    Arch::new().dispatch(|| exact_dot(a, b))
+    Arch::new().dispatch(Cosine { a, b })
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use imageproc::{
     corners::{Corner, corners_fast9},
     filter::gaussian_blur_f32,
 };
-use pulp::Arch;
+use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 use shelfscan_inference_core::RgbImage;
 
@@ -110,7 +110,7 @@ impl PairScorer for LocalFeatures {
     }
 
     fn score(&self, query: &Self::Features, view: &Self::Features) -> f32 {
-        agreeing(&Arch::new().dispatch(|| matches(query, view))) as f32
+        agreeing(&Arch::new().dispatch(Matching { query, view })) as f32
     }
 }
 
@@ -226,12 +226,31 @@ fn direction(image: &GrayImage, corner: &Corner) -> f32 {
 /// A match: the point in the query and the point in the view.
 type PointPair = [(f32, f32); 2];
 
+/// The matching of one pair of pictures.
+struct Matching<'a> {
+    query: &'a [LocalFeature],
+    view: &'a [LocalFeature],
+}
+
+impl WithSimd for Matching<'_> {
+    type Output = Vec<PointPair>;
+
+    #[allow(
+        clippy::inline_always,
+        reason = "only what is inlined into a dispatched operation is compiled for the machine"
+    )]
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _simd: S) -> Vec<PointPair> {
+        matches(self.query, self.view)
+    }
+}
+
 /// Features of the query with a clearly nearest feature of the view.
 ///
 /// Inlined so that the caller's dispatch decides which instructions count the bits.
 #[allow(
     clippy::inline_always,
-    reason = "a dispatched closure compiles for the machine only what is inlined into it"
+    reason = "only what is inlined into a dispatched operation is compiled for the machine"
 )]
 #[inline(always)]
 fn matches(query: &[LocalFeature], view: &[LocalFeature]) -> Vec<PointPair> {
