@@ -164,7 +164,7 @@ fn legend(svg: &mut String, x: f64, row: usize, text: &str, colour: &str) {
     push(
         svg,
         format_args!(
-            "<text x=\"{right}\" y=\"{y}\" text-anchor=\"end\" fill=\"{colour}\" stroke=\"white\" stroke-width=\"4\" paint-order=\"stroke\">{}</text>",
+            "<text x=\"{right}\" y=\"{y}\" text-anchor=\"end\" fill=\"{colour}\">{}</text>",
             escape(text)
         ),
     );
