@@ -208,7 +208,8 @@ impl Summary {
             .iter()
             .map(|(word, n)| format!("{n} {word}"))
             .collect();
-        format!("{} sources: {}", self.sources.len(), parts.join(", "))
+        let noun = if self.sources.len() == 1 { "source" } else { "sources" };
+        format!("{} {noun}: {}", self.sources.len(), parts.join(", "))
     }
 }
 

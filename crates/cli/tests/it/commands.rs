@@ -30,7 +30,22 @@ fn a_run_equals_itself_and_a_changed_one_is_over_the_tolerance() {
     let text: String = lines.iter().map(|l| l.to_string() + "\n").collect();
     place.write(path, text);
     let ran = place.sh("diff one two").exits(1);
-    insta::assert_snapshot!(ran.stdout, @"");
+    for line in [
+        "a.y4m: over; 10 frames and ",
+        "  1 detections are missing and 0 extra, up to 1 in a frame, where 0 are tolerated",
+        "  1 boxes moved by more than 1 px, the furthest by 2.50",
+        "  1 scores moved by more than 0.01, the furthest by 0.4000",
+        "    frame 4: 1 moved, 1 rescored; up to 2.50 px and 0.4000",
+        "    frame 6: 1 missing; up to 0.00 px and 0.0000",
+    ] {
+        let said = ran.stdout.lines().any(|l| l.starts_with(line));
+        assert!(said, "{line}\n{}", ran.stdout);
+    }
+    assert!(
+        ran.stdout.ends_with("\n1 of 1 sources are over the tolerances\n"),
+        "{}",
+        ran.stdout
+    );
     // Folder of a source, bare files and a mix are compared alike.
     for pair in ["one/a.y4m two/a.y4m", "one two/a.y4m/detections.jsonl"] {
         let ran = place.sh(&format!("diff {pair}")).exits(1);
@@ -129,13 +144,45 @@ fn the_reference_of_the_command_line_is_current() {
 fn the_help_lists_the_commands_and_a_slip_gets_the_nearest() {
     let place = Place::new();
     let help = place.sh("--help").exits(0).stdout;
-    insta::assert_snapshot!(help, @"");
+    insta::assert_snapshot!(help, @r"
+    Says which products stand on a shelf, how many facings each has and where, from recorded video or a
+    camera, and what it does not know
+
+    Usage: shelfscan [OPTIONS] <COMMAND>
+
+    Commands:
+      scan         Find, follow, identify and count products in videos, pictures or a camera's view
+      probe        Say what is in a source, or which cameras there are
+      diff         Compare two runs and say what moved
+      enroll       Make a gallery out of a folder with one folder of pictures per SKU
+      gallery      Look after a gallery
+      eval         Measure how well something works on pictures whose answers are known
+      completions  Print a completion script for a shell
+      man          Print the manual
+      help         Print this message or the help of the given subcommand(s)
+
+    Options:
+      -h, --help     Print help
+      -V, --version  Print version
+
+    Global options:
+      -v, --verbose...     Say more about what is going on; twice for every detail
+      -q, --quiet          Say nothing but errors and results
+          --config <FILE>  Take settings from this file rather than from shelfscan.toml in the current
+                           folder
+          --no-config      Take settings from no file
+
+    Exit codes: 0 done; 1 a source failed or is incomplete, or a check failed; 2 usage or configuration;
+    3 unexpected; 130 interrupted, go on with --resume.
+
+    Results go to standard output and --out, words about them to standard error.
+    ");
     let ran = place.sh("scna a.mp4").exits(2);
     assert!(ran.stderr.contains("'scan'"), "{}", ran.stderr);
     let ran = place.sh("scan a.mp4 --out o --promt x").exits(2);
     assert!(ran.stderr.contains("--prompt"), "{}", ran.stderr);
     let ran = place.sh("scan no-such.mp4 --out o").exits(2);
-    insta::assert_snapshot!(ran.stderr, @"");
+    insta::assert_snapshot!(ran.stderr, @"error: no such file or folder; check the path: no-such.mp4");
     assert!(
         place
             .sh("--version")
