@@ -4,6 +4,11 @@
 //! *known* trial: the right SKU should be accepted. With its whole SKU taken out it is a *stranger*
 //! trial: anything accepted is a false accept. Near-duplicates of a view are left out of its known
 //! trial, because they would answer for it.
+//!
+//! Views of one SKU are accepted or refused together, so a stranger SKU counts once, by the share of
+//! its trials that are accepted. How far the rate may be off is told by the upper bound of Clopper
+//! and Pearson ("The use of confidence or fiducial limits", Biometrika 1934) over SKUs; a share
+//! between 0 and 1 varies less than the yes or no that bound is made for, so it errs on the safe side.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +19,10 @@ use crate::search::{ViewIndex, cosine};
 
 /// Share of strangers that may be accepted, unless another is asked for.
 pub const DEFAULT_FALSE_ACCEPT: f32 = 0.05;
-/// Score threshold where there is too little data: pictures of one pack taken in different places
-/// lie mostly above it, those of different packs mostly below, for DINOv2 ViT-S/14.
+/// Score threshold where there is too little data. A guess: where cosines of equal and of different
+/// packs lie depends on the embedder and the packs, which is why a gallery measures its own.
 pub const DEFAULT_SCORE: f32 = 0.6;
-/// Margin threshold where there is too little data.
+/// Margin threshold where there is too little data; a guess as well.
 pub const DEFAULT_MARGIN: f32 = 0.02;
 
 /// Cosine from which two views count as the same picture.
@@ -26,6 +31,10 @@ pub(crate) const NEAR_DUPLICATE: f32 = 0.995;
 const LOOK_ALIKE: f32 = 0.95;
 /// Trials of a kind that are needed, whatever the rate.
 const MIN_TRIALS: usize = 20;
+/// How sure a false-accept bound is.
+const CONFIDENCE: f64 = 0.95;
+/// What a sum of weights may be off by.
+const WEIGHT_ROUNDING: f64 = 1e-6;
 /// Products the trials may cost; more views than that allows are sampled evenly.
 const TRIAL_WORK: usize = 200_000_000_000;
 /// Look-alike pairs and near-duplicates that are listed; the counts go on.
@@ -46,8 +55,13 @@ pub enum ThresholdBasis {
         known: usize,
         /// Stranger trials.
         strangers: usize,
-        /// Share of stranger trials that are accepted at the thresholds.
+        /// SKUs these trials are of.
+        stranger_skus: usize,
+        /// Share of strangers that are accepted at the thresholds, every SKU counting once.
         false_accept: f32,
+        /// The rate that new packs stay under with a confidence of 95 %. Above the target when there
+        /// are too few SKUs to promise it.
+        false_accept_bound: f32,
         /// Share of known trials whose own SKU is not accepted at the thresholds.
         false_reject: f32,
         /// Share of known trials in which another SKU is accepted.
@@ -239,36 +253,138 @@ fn ask(index: &ViewIndex, sku_of: &[usize], views: &[usize]) -> Vec<Trial> {
         .collect()
 }
 
+/// Stranger trials, best score first, each with what it weighs: the trials of a SKU weigh 1.
+struct Strangers {
+    trials: Vec<StrangerTrial>,
+    skus: usize,
+}
+
+struct StrangerTrial {
+    score: f32,
+    margin: f32,
+    weight: f64,
+}
+
+impl Strangers {
+    fn new(trials: &[Trial]) -> Self {
+        let mut asked: BTreeMap<usize, usize> = BTreeMap::new();
+        let answered = || trials.iter().filter_map(|t| Some((t.sku, t.stranger()?)));
+        for (sku, _) in answered() {
+            *asked.entry(sku).or_default() += 1;
+        }
+        let mut trials: Vec<StrangerTrial> = answered()
+            .map(|(sku, (score, margin))| StrangerTrial {
+                score,
+                margin,
+                weight: 1.0 / asked[&sku] as f64,
+            })
+            .collect();
+        trials.sort_by(|a, b| b.score.total_cmp(&a.score));
+        Self {
+            trials,
+            skus: asked.len(),
+        }
+    }
+
+    /// The lowest score that lets no more than `allowed` SKUs through at this margin.
+    fn lowest_score(&self, margin: f32, allowed: usize) -> f32 {
+        let mut accepted = 0.0;
+        for trial in self.trials.iter().filter(|t| t.margin >= margin) {
+            accepted += trial.weight;
+            if accepted > allowed as f64 + WEIGHT_ROUNDING {
+                return trial.score.next_up();
+            }
+        }
+        -1.0
+    }
+
+    /// SKUs that are accepted, counted by the shares of their trials.
+    fn accepted(&self, thresholds: &Thresholds) -> f64 {
+        self.trials
+            .iter()
+            .filter(|t| thresholds.accept(t.score, t.margin))
+            .map(|t| t.weight)
+            .sum()
+    }
+}
+
+/// The chance of at most `most` hits in `trials` at a rate of `rate`.
+fn binomial_cdf(most: usize, trials: usize, rate: f64) -> f64 {
+    if most >= trials {
+        return 1.0;
+    }
+    if rate <= 0.0 || rate >= 1.0 {
+        return if rate <= 0.0 { 1.0 } else { 0.0 };
+    }
+    let odds = (rate / (1.0 - rate)).ln();
+    // The terms underflow long before their ratio does, so they are kept as logarithms, and summed
+    // against the largest one yet.
+    let mut term = trials as f64 * (1.0 - rate).ln();
+    let (mut largest, mut sum) = (term, 1.0);
+    for hits in 1..=most {
+        term += odds + ((trials - hits + 1) as f64 / hits as f64).ln();
+        if term > largest {
+            sum = sum * (largest - term).exp() + 1.0;
+            largest = term;
+        } else {
+            sum += (term - largest).exp();
+        }
+    }
+    (largest + sum.ln()).exp().min(1.0)
+}
+
+/// The rate that `hits` of `trials` stay under, with a confidence of [`CONFIDENCE`].
+fn upper_bound(hits: usize, trials: usize) -> f64 {
+    let (mut low, mut high) = (0.0, 1.0);
+    for _ in 0..50 {
+        let middle = f64::midpoint(low, high);
+        if binomial_cdf(hits, trials, middle) > 1.0 - CONFIDENCE {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    high
+}
+
+/// The most SKUs of `skus` that may be accepted so that the bound stays within `target`; 0 also
+/// where even that says too little.
+fn allowed_skus(skus: usize, target: f64) -> usize {
+    let (mut low, mut high) = (0, (skus as f64 * target) as usize);
+    while low < high {
+        let middle = (low + high).div_ceil(2);
+        if binomial_cdf(middle, skus, target) <= 1.0 - CONFIDENCE {
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    low
+}
+
+/// SKUs from which on a false-accept rate can be promised, when none of them is accepted.
+pub(crate) fn skus_to_promise(target: f32) -> usize {
+    ((1.0 - CONFIDENCE).ln() / (1.0 - f64::from(target)).ln()).ceil() as usize
+}
+
 fn thresholds(trials: &[Trial], target: f32) -> Thresholds {
     let known: Vec<_> = trials.iter().filter_map(Trial::known).collect();
-    let strangers: Vec<_> = trials.iter().filter_map(Trial::stranger).collect();
-    let needed = MIN_TRIALS.max((1.0 / target.max(1e-6)).ceil() as usize);
-    if known.len() < needed || strangers.len() < needed {
+    let strangers = Strangers::new(trials);
+    if known.len() < MIN_TRIALS || strangers.trials.len() < MIN_TRIALS {
         return Thresholds::defaults(
             target,
             format!(
-                "a false-accept rate of {:.1} % takes at least {needed} held-out views with another view of their SKU, and two more SKUs; there are {} and {}; enrol more views",
-                target * 100.0,
+                "measuring takes at least {MIN_TRIALS} views with another view of their SKU, and two more SKUs; there are {} and {}; enrol more views",
                 known.len(),
-                strangers.len()
+                strangers.trials.len()
             ),
         );
     }
-    let allowed = (f64::from(target) * strangers.len() as f64).floor() as usize;
+    let allowed = allowed_skus(strangers.skus, f64::from(target));
     let mut best: Option<(usize, Thresholds)> = None;
     for margin in MARGINS {
-        // The lowest score that lets no more than `allowed` of the strangers through at this margin.
-        let mut scores: Vec<f32> = strangers
-            .iter()
-            .filter(|(_, m)| *m >= margin)
-            .map(|(score, _)| *score)
-            .collect();
-        scores.sort_unstable_by(|a, b| b.total_cmp(a));
-        let score = scores
-            .get(allowed)
-            .map_or(-1.0, |blocked| blocked.next_up());
         let candidate = Thresholds {
-            score,
+            score: strangers.lowest_score(margin, allowed),
             margin,
             target_false_accept: target,
             basis: ThresholdBasis::Default {
@@ -286,21 +402,21 @@ fn thresholds(trials: &[Trial], target: f32) -> Thresholds {
     let Some((right, mut chosen)) = best else {
         return Thresholds::defaults(target, "no threshold could be tried");
     };
-    let share = |count: usize, of: usize| count as f32 / of.max(1) as f32;
-    let accepted = strangers
-        .iter()
-        .filter(|(score, margin)| chosen.accept(*score, *margin))
-        .count();
+    let share = |count: usize| count as f32 / known.len().max(1) as f32;
+    let accepted = strangers.accepted(&chosen);
     let mistaken = known
         .iter()
         .filter(|(score, margin, right)| !right && chosen.accept(*score, *margin))
         .count();
     chosen.basis = ThresholdBasis::Calibrated {
         known: known.len(),
-        strangers: strangers.len(),
-        false_accept: share(accepted, strangers.len()),
-        false_reject: share(known.len() - right, known.len()),
-        mistaken: share(mistaken, known.len()),
+        strangers: strangers.trials.len(),
+        stranger_skus: strangers.skus,
+        false_accept: (accepted / strangers.skus as f64) as f32,
+        // The bound of what the threshold was set by, however few came through in the end.
+        false_accept_bound: upper_bound(allowed, strangers.skus) as f32,
+        false_reject: share(known.len() - right),
+        mistaken: share(mistaken),
     };
     chosen
 }
@@ -364,5 +480,134 @@ fn resemblance(
                 score,
             })
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::search::tests::vectors;
+
+    const DIMENSION: usize = 24;
+
+    /// `skus` SKUs with `views` views each, around centres that no other seed shares.
+    fn packs(seed: u64, skus: usize, views: usize) -> Vec<Vec<f32>> {
+        let seed = (seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let centres = vectors(seed, skus, DIMENSION, 1.5);
+        let blur = vectors(!seed, skus * views, DIMENSION, 50.0);
+        (0..skus * views)
+            .map(|view| {
+                let row: Vec<f32> = centres[view / views * DIMENSION..]
+                    .iter()
+                    .zip(&blur[view * DIMENSION..][..DIMENSION])
+                    .map(|(c, b)| c + 0.5 * b)
+                    .collect();
+                let length = row.iter().map(|v| v * v).sum::<f32>().sqrt();
+                row.iter().map(|v| v / length).collect()
+            })
+            .collect()
+    }
+
+    fn index(packs: &[Vec<f32>], views: usize) -> ViewIndex {
+        let mut index = ViewIndex::new(DIMENSION);
+        for (view, row) in packs.iter().enumerate() {
+            index.push(&(view / views).to_string(), &view.to_string(), row);
+        }
+        index
+    }
+
+    #[test]
+    fn the_false_accept_rate_holds_on_new_packs_and_most_known_packs_are_still_named() {
+        let (skus, views, strangers) = (150, 3, 1000);
+        let (mut rates, mut named) = (Vec::new(), Vec::new());
+        for seed in 0..20 {
+            // The last view of a SKU is a crop the gallery never saw; so are all of a stranger's.
+            let (mut enrolled, mut crops) = (Vec::new(), Vec::new());
+            let all = packs(seed, skus + strangers, views + 1);
+            for (sku, views) in all.chunks_exact(views + 1).enumerate() {
+                crops.push(views[0].clone());
+                if sku < skus {
+                    enrolled.extend_from_slice(&views[1..]);
+                }
+            }
+            let index = index(&enrolled, views);
+            let (thresholds, _) = calibrate(&index, 0.05);
+            let ThresholdBasis::Calibrated {
+                stranger_skus,
+                false_accept_bound,
+                ..
+            } = thresholds.basis
+            else {
+                panic!("{thresholds}");
+            };
+            assert!(stranger_skus == 150 && false_accept_bound <= 0.05);
+            let answers: Vec<Option<usize>> = index
+                .search(&crops.concat())
+                .iter()
+                .map(|hits| {
+                    let margin = hits[0].score - hits[1].score;
+                    thresholds
+                        .accept(hits[0].score, margin)
+                        .then_some(hits[0].sku)
+                })
+                .collect();
+            let (known, unknown) = answers.split_at(skus);
+            let right = known.iter().zip(0..).filter(|(a, sku)| **a == Some(*sku));
+            named.push(right.count() as f64 / skus as f64);
+            rates.push(unknown.iter().flatten().count() as f64 / strangers as f64);
+        }
+        let mean = |shares: &[f64]| shares.iter().sum::<f64>() / shares.len() as f64;
+        let over = rates.iter().filter(|rate| **rate > 0.05).count();
+        let seen = format!(
+            "let in {:.3} {rates:.3?}, named {:.3} {named:.3?}",
+            mean(&rates),
+            mean(&named)
+        );
+        println!("{seen}");
+        assert!(over <= 3 && rates.iter().all(|rate| *rate <= 0.1), "{seen}");
+        assert!(mean(&rates) > 0.002 && mean(&named) > 0.75, "{seen}");
+    }
+
+    #[test]
+    fn views_of_one_sku_count_once_and_few_skus_promise_nothing() {
+        let bound = |skus: usize, views: usize| {
+            let (thresholds, _) = calibrate(&index(&packs(9, skus, views), views), 0.05);
+            let ThresholdBasis::Calibrated {
+                strangers,
+                stranger_skus,
+                false_accept,
+                false_accept_bound,
+                ..
+            } = thresholds.basis
+            else {
+                panic!("{thresholds}");
+            };
+            assert_eq!((strangers, stranger_skus), (skus * views, skus));
+            let text = thresholds.to_string();
+            assert_eq!(text.contains("it takes 59 SKUs"), skus < 59, "{text}");
+            assert!(skus >= 59 || false_accept == 0.0);
+            false_accept_bound
+        };
+        assert!((bound(20, 8) - 0.139).abs() < 1e-3);
+        assert_eq!(bound(20, 4), bound(20, 8));
+        assert!(bound(58, 2) > 0.05 && bound(59, 2) <= 0.05);
+    }
+
+    #[test]
+    fn bounds_agree_with_the_published_ones() {
+        // Clopper and Pearson, one side, 95 %: 1 - 0.05^(1/n) without a hit.
+        for trials in [1, 20, 59, 5000] {
+            let wanted = 1.0 - 0.05f64.powf(1.0 / trials as f64);
+            assert!((upper_bound(0, trials) - wanted).abs() < 1e-9);
+        }
+        assert!((upper_bound(1, 10) - 0.3942).abs() < 1e-4);
+        assert!((upper_bound(5, 100) - 0.1023).abs() < 1e-4);
+        assert_eq!(upper_bound(7, 7), 1.0);
+        assert_eq!([0.05, 0.01].map(skus_to_promise), [59, 299]);
+        for skus in [10, 59, 150, 20_000, 200_000] {
+            let allowed = allowed_skus(skus, 0.05);
+            assert!(upper_bound(allowed + 1, skus) > 0.05);
+            assert!(allowed == 0 || upper_bound(allowed, skus) <= 0.05);
+        }
     }
 }

@@ -7,7 +7,7 @@ use shelfscan_inference_core::EmbedderFingerprint;
 
 use crate::{
     CacheState, CacheUse, CropPolicy, IgnoredPath, Resemblance, SkuMetadata, ThresholdBasis,
-    Thresholds, UnreadableView, table::Table,
+    Thresholds, UnreadableView, calibrate::skus_to_promise, table::Table,
 };
 
 /// Lines of one kind that a text shows; the data has them all.
@@ -111,17 +111,31 @@ impl fmt::Display for Thresholds {
             ThresholdBasis::Calibrated {
                 known,
                 strangers,
+                stranger_skus,
                 false_accept,
+                false_accept_bound,
                 false_reject,
                 mistaken,
-            } => write!(
-                f,
-                "measured on {known} held-out views and {strangers} strangers: {:.1} % false accepts (asked for {:.1} %), {:.1} % false rejects, {:.1} % mistaken",
-                false_accept * 100.0,
-                self.target_false_accept * 100.0,
-                false_reject * 100.0,
-                mistaken * 100.0
-            ),
+            } => {
+                write!(
+                    f,
+                    "measured on {known} held-out views and {strangers} strangers of {stranger_skus} SKUs: {:.1} % false accepts (at most {:.1} % of new packs, with 95 % confidence; asked for {:.1} %), {:.1} % false rejects, {:.1} % mistaken",
+                    false_accept * 100.0,
+                    false_accept_bound * 100.0,
+                    self.target_false_accept * 100.0,
+                    false_reject * 100.0,
+                    mistaken * 100.0
+                )?;
+                if *false_accept_bound > self.target_false_accept {
+                    write!(
+                        f,
+                        "; these are too few SKUs to promise {:.1} %: it takes {} SKUs",
+                        self.target_false_accept * 100.0,
+                        skus_to_promise(self.target_false_accept)
+                    )?;
+                }
+                Ok(())
+            }
             ThresholdBasis::Default { reason } => write!(f, "defaults: {reason}"),
         }
     }

@@ -71,14 +71,16 @@ fn g4_a_crop_is_named_by_its_nearest_view_and_a_stranger_is_unknown_with_three_n
         (150, 450, 450)
     );
     let ThresholdBasis::Calibrated {
-        false_accept,
+        false_accept_bound,
         strangers,
+        stranger_skus,
         ..
     } = report.thresholds.basis
     else {
         panic!("{}", report.thresholds);
     };
-    assert!(false_accept <= 0.05 && strangers == 450);
+    assert!(false_accept_bound <= 0.05);
+    assert_eq!((strangers, stranger_skus), (450, 150));
     let (recognizer, _, _) = scene.load(GridEmbedder::default());
     let known: Vec<RgbImage> = (0..150).map(|sku| pack(sku, 77, 40)).collect();
     for (sku, answer) in recognizer.identify(&known).unwrap().iter().enumerate() {
@@ -95,7 +97,8 @@ fn g4_a_crop_is_named_by_its_nearest_view_and_a_stranger_is_unknown_with_three_n
     let strangers: Vec<RgbImage> = (500..700).map(|sku| pack(sku, 0, 40)).collect();
     let answers = recognizer.identify(&strangers).unwrap();
     let accepted = answers.iter().filter(|a| a.sku.is_some()).count();
-    assert!(accepted <= 30, "{accepted} of 200 strangers were accepted");
+    // Twice the 5 % that were asked for leaves room for what 200 strangers vary by.
+    assert!(accepted <= 20, "{accepted} of 200 strangers were accepted");
     let unknown = answers.iter().find(|a| a.sku.is_none()).unwrap();
     assert_eq!((unknown.channel, unknown.nearest.len()), (None, 3));
 }
@@ -108,7 +111,7 @@ fn too_few_views_give_the_documented_thresholds_and_say_so() {
     assert!(
         report
             .to_string()
-            .contains("defaults: a false-accept rate of 5.0 % takes at least 20")
+            .contains("defaults: measuring takes at least 20 views")
     );
 }
 
