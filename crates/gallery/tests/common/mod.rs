@@ -140,6 +140,14 @@ impl Embedder for GridEmbedder {
     }
 }
 
+/// `[DIMENSION, 192]`, the same everywhere.
+static PROJECTION: LazyLock<Vec<f32>> = LazyLock::new(|| {
+    let cells = (0..DIMENSION as u64).flat_map(|row| (0..192).map(move |i| row * 997 + i));
+    cells
+        .map(|cell| (mix(cell) % 2001) as f32 - 1000.0)
+        .collect()
+});
+
 fn grid_vector(crop: &RgbImage) -> Vec<f32> {
     let mut grid = vec![0.0f32; 8 * 8 * 3];
     let mut counts = vec![0.0f32; 64];
@@ -156,12 +164,6 @@ fn grid_vector(crop: &RgbImage) -> Vec<f32> {
         *value /= counts[i / 3].max(1.0);
     }
     let mean = grid.iter().sum::<f32>() / grid.len() as f32;
-    static PROJECTION: LazyLock<Vec<f32>> = LazyLock::new(|| {
-        let cells = (0..DIMENSION as u64).flat_map(|row| (0..192).map(move |i| row * 997 + i));
-        cells
-            .map(|cell| (mix(cell) % 2001) as f32 - 1000.0)
-            .collect()
-    });
     let mut vector: Vec<f32> = PROJECTION
         .chunks_exact(grid.len())
         .map(|row| grid.iter().zip(row).map(|(v, p)| (v - mean) * p).sum())
