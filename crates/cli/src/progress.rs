@@ -181,7 +181,7 @@ impl ScanObserver for Watch {
     fn source_finished(&self, report: &SourceReport) {
         let name = clean(&report.run.source);
         match (report.run.status, &report.run.reason) {
-            (RunStatus::Complete, _) | (_, None) => {
+            (RunStatus::Complete | RunStatus::Interrupted, _) | (_, None) => {
                 tracing::info!(source = %name, "{:?}, {} facings", report.run.status, report.run.facings);
             }
             (_, Some(reason)) => self.printer.warning(&format!("{name}: {reason}")),

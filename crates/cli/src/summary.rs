@@ -208,7 +208,11 @@ impl Summary {
             .iter()
             .map(|(word, n)| format!("{n} {word}"))
             .collect();
-        let noun = if self.sources.len() == 1 { "source" } else { "sources" };
+        let noun = if self.sources.len() == 1 {
+            "source"
+        } else {
+            "sources"
+        };
         format!("{} {noun}: {}", self.sources.len(), parts.join(", "))
     }
 }

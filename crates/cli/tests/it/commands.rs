@@ -42,7 +42,8 @@ fn a_run_equals_itself_and_a_changed_one_is_over_the_tolerance() {
         assert!(said, "{line}\n{}", ran.stdout);
     }
     assert!(
-        ran.stdout.ends_with("\n1 of 1 sources are over the tolerances\n"),
+        ran.stdout
+            .ends_with("\n1 of 1 sources are over the tolerances\n"),
         "{}",
         ran.stdout
     );
