@@ -190,18 +190,18 @@ pub(crate) fn product<S: Simd, const N: usize>(
     a: [&[f32]; ROWS],
     panel: &[f32],
 ) -> [[S::f32s; N]; ROWS] {
-    let inner = a[0].len();
-    let a = a.map(|row| &row[..inner]);
     let (vectors, _) = S::as_simd_f32s(panel);
     let (steps, _) = vectors.as_chunks::<N>();
-    let steps = &steps[..inner];
     let mut sums = [[simd.splat_f32s(0.0); N]; ROWS];
-    for k in 0..inner {
-        let b = steps[k];
-        for r in 0..ROWS {
-            let x = simd.splat_f32s(a[r][k]);
-            for n in 0..N {
-                sums[r][n] = simd.mul_add_e_f32s(x, b[n], sums[r][n]);
+    // Zipped, not indexed: a bounds check in here would make the compiler keep a copy of the sums
+    // in memory, and write each of them in every step.
+    let [a0, a1, a2, a3, a4, a5] = a;
+    let rows = a0.iter().zip(a1).zip(a2).zip(a3).zip(a4).zip(a5);
+    for (b, (((((x0, x1), x2), x3), x4), x5)) in steps.iter().zip(rows) {
+        for (sums, x) in sums.iter_mut().zip([x0, x1, x2, x3, x4, x5]) {
+            let x = simd.splat_f32s(*x);
+            for (sum, b) in sums.iter_mut().zip(b) {
+                *sum = simd.mul_add_e_f32s(x, *b, *sum);
             }
         }
     }
