@@ -228,7 +228,7 @@ fn pictures_are_resized_as_pillow_and_torchvision_do_it() {
     let blobs = blobs.unwrap();
     let bytes = |name: String| blobs[&name].flatten_all().unwrap().to_vec1::<u8>().unwrap();
     assert_eq!(reference.pictures.len(), 20);
-    let mut exact = 0;
+    let mut across_first = 0;
     for (i, case) in reference.pictures.iter().enumerate() {
         let (h, w, _) = blobs[&format!("{i}.input")].dims3().unwrap();
         let (to_h, to_w, _) = blobs[&format!("{i}.pil")].dims3().unwrap();
@@ -238,15 +238,22 @@ fn pictures_are_resized_as_pillow_and_torchvision_do_it() {
             _ => PictureFilter::Bilinear,
         };
         let small = resize(&picture, to_w as u32, to_h as u32, filter).unwrap();
-        // Pillow 13 picks the order of its two passes by the sizes; ours is the order of older
-        // versions, so some pictures agree byte for byte and the others up to rounding.
+        // Pillow 13 picks the order of its two passes by the sizes; either order has to give its
+        // bytes. Turned pictures are resized down first.
         let pillow = bytes(format!("{i}.pil"));
-        exact += usize::from(small.pixels() == pillow);
+        let turned = resize(&transposed(&picture), to_h as u32, to_w as u32, filter).unwrap();
+        let down_first = transposed(&turned);
+        across_first += usize::from(small.pixels() == pillow);
+        assert!(
+            small.pixels() == pillow || down_first.pixels() == pillow,
+            "picture {i} is Pillow's in neither order"
+        );
         let off = mean_step(small.pixels(), &pillow);
         assert!(off < 1.0, "picture {i}: {off} from Pillow");
+        // torchvision goes across first, with fewer bits behind the point.
         let on_tensor = bytes(format!("{i}.tensor"));
         let off = mean_step(small.pixels(), &on_tensor);
-        assert!(off < 1.0, "picture {i}: {off} from torchvision");
+        assert!(off < 0.05, "picture {i}: {off} from torchvision");
         let normal = floats(&to_tensor(&[small], Normalisation::IMAGENET).unwrap());
         let step = (normal.len() / 40).max(1);
         let normal: Vec<f32> = normal.into_iter().step_by(step).collect();
@@ -255,7 +262,17 @@ fn pictures_are_resized_as_pillow_and_torchvision_do_it() {
         // A step of 255 divided by the least standard deviation.
         assert!(mean < 1.0 / 255.0 / 0.224, "picture {i}: {mean}");
     }
-    assert!(exact > 0, "no picture agrees byte for byte");
+    assert!(across_first > 10, "{across_first} pictures");
+}
+
+/// Rows and columns swapped.
+fn transposed(picture: &RgbImage) -> RgbImage {
+    let (w, h) = (picture.width() as usize, picture.height() as usize);
+    let pixels = (0..w)
+        .flat_map(|x| (0..h).flat_map(move |y| (0..3).map(move |c| (y * w + x) * 3 + c)))
+        .map(|at| picture.pixels()[at])
+        .collect();
+    RgbImage::new(h as u32, w as u32, pixels).unwrap()
 }
 
 /// Mean difference in steps of 255.
@@ -523,9 +540,9 @@ fn half_precision_keeps_the_first_answer_on_photographs_of_packs() {
         "{right} of {}",
         queries.len()
     );
-    // Answers that hang on a tie may turn over; one in fifty is allowed.
+    // 99.5 %.
     assert!(
-        same * 100 >= queries.len() * 98,
+        same * 1000 >= queries.len() * 995,
         "{same} of {}",
         queries.len()
     );
