@@ -51,6 +51,7 @@ mod model;
 mod paint;
 mod phrases;
 mod position;
+mod ranked;
 mod roi_align;
 pub mod scoring;
 pub mod segmentation;

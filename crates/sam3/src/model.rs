@@ -6,7 +6,7 @@ use std::{
 };
 
 use candle_core::{DType, Device};
-use shelfscan_inference_core::{BoxXyxy, Detection, Notice, RgbImage, TextPrompt};
+use shelfscan_inference_core::{Detection, Notice, RgbImage, TextPrompt};
 use shelfscan_model_kit::{
     preprocess::{Normalisation, PictureFilter, resize, to_tensor},
     weights::LoadReport,
@@ -14,9 +14,8 @@ use shelfscan_model_kit::{
 
 use crate::{
     Detector, Error, Exemplars, ImageFeatures, Result, Sam3Config, Tokenizer, load_detector,
-    paint::paint,
     phrases::{Phrase, PhraseCache, batch},
-    suppress::{BitMask, Chain, Overlap, suppress},
+    ranked::{Ranked, in_pixels},
     tiles::{Find, MAX_SIDE, Tile, Tiling, automatic_side, merge, tiles},
 };
 
@@ -348,49 +347,17 @@ impl Sam3 {
                 } else {
                     None
                 };
-                let scores: Vec<f32> = queries.iter().map(|q| probabilities[*q]).collect();
-                let boxes: Vec<BoxXyxy> = queries
-                    .iter()
-                    .filter_map(|q| found.boxes(b).get(*q))
-                    .map(|r| in_pixels(r, tile.width, tile.height))
-                    .collect();
-                let keep = match (&drawn, options.duplicate_overlap) {
-                    (_, None) => vec![true; queries.len()],
-                    (Some(drawn), Some(overlap)) => {
-                        let bits: Vec<BitMask> = (0..queries.len())
-                            .map(|i| BitMask::from_logits(drawn.mask(i)))
-                            .collect();
-                        suppress(&scores, &bits, 0.0, Overlap::Iom, overlap, Chain::Greedy)
-                    }
-                    (None, Some(overlap)) => distinct(&boxes, overlap),
+                let ranked = Ranked {
+                    prompt: first + b,
+                    scores: queries.iter().map(|q| probabilities[*q]).collect(),
+                    boxes: queries
+                        .iter()
+                        .filter_map(|q| found.boxes(b).get(*q))
+                        .map(|r| in_pixels(r, tile.width, tile.height))
+                        .collect(),
+                    drawn,
                 };
-                let kept: Vec<usize> = (0..queries.len()).filter(|i| keep[*i]).collect();
-                let mut masks = match &drawn {
-                    Some(drawn) => {
-                        let logits: Vec<f32> =
-                            kept.iter().flat_map(|i| drawn.mask(*i)).copied().collect();
-                        paint(&logits, drawn.side, tile.width, tile.height)
-                            .into_iter()
-                            .map(Some)
-                            .collect()
-                    }
-                    None => vec![None; kept.len()],
-                };
-                for (i, mask) in kept.iter().zip(masks.drain(..)) {
-                    // A mask is exact where the box is a guess; an empty one says nothing.
-                    let hull = mask
-                        .as_ref()
-                        .and_then(shelfscan_inference_core::Mask::bounding_box);
-                    let bbox = hull.unwrap_or(boxes[*i]);
-                    if bbox.is_valid() {
-                        out.push(Find {
-                            prompt: first + b,
-                            score: scores[*i],
-                            bbox,
-                            mask,
-                        });
-                    }
-                }
+                out.extend(ranked.finds(&tile, options.duplicate_overlap));
             }
         }
         out.sort_by(|a, b| b.score.total_cmp(&a.score));
@@ -429,26 +396,6 @@ fn singular(phrase: &str) -> Option<String> {
     } else {
         format!("{start} {one}")
     })
-}
-
-/// Which boxes, best first, are not covered by a better one.
-fn distinct(boxes: &[BoxXyxy], overlap: f32) -> Vec<bool> {
-    let mut keep = vec![false; boxes.len()];
-    for i in 0..boxes.len() {
-        keep[i] = (0..i).all(|j| !keep[j] || boxes[j].iom(&boxes[i]) <= overlap);
-    }
-    keep
-}
-
-fn in_pixels([cx, cy, w, h]: &[f32; 4], width: u32, height: u32) -> BoxXyxy {
-    let (sx, sy) = (width as f32, height as f32);
-    BoxXyxy::new(
-        (cx - 0.5 * w) * sx,
-        (cy - 0.5 * h) * sy,
-        (cx + 0.5 * w) * sx,
-        (cy + 0.5 * h) * sy,
-    )
-    .clamped(width, height)
 }
 
 fn notices(
@@ -500,12 +447,5 @@ mod tests {
         for word in ["glass", "milk carton", "cactus", "as", "bus", ""] {
             assert_eq!(singular(word), None, "{word}");
         }
-    }
-
-    #[test]
-    fn a_worse_box_over_a_better_one_goes() {
-        let a = BoxXyxy::new(0.0, 0.0, 10.0, 10.0);
-        let boxes = [a, a.translated(1.0, 0.0), a.translated(30.0, 0.0)];
-        assert_eq!(distinct(&boxes, 0.5), [true, false, true]);
     }
 }
