@@ -2,8 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::File,
-    io::Read,
     path::Path,
     sync::Arc,
 };
@@ -13,104 +11,13 @@ use sha2::{Digest, Sha256};
 
 use super::{
     decode::{DecodeFailure, decode},
+    entry::{Data, Entry, SourceDtype, TensorInfo, TensorPart, TensorPlan, gather, planned_info},
+    hash::{hex, sha256_of_file},
     mapped::MappedFile,
-    torch_file,
+    nearest::{first_few, nearest},
+    safetensors_file, torch_entries, torch_file,
 };
 use crate::Error;
-
-/// Element type of a tensor in a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-#[allow(missing_docs)]
-pub enum SourceDtype {
-    F64,
-    F32,
-    F16,
-    BF16,
-    /// Two `f32`: real and imaginary part.
-    C64,
-    I64,
-    I32,
-    I16,
-    I8,
-    U8,
-    Bool,
-    /// Anything else a safetensors header may name.
-    Other,
-}
-
-impl SourceDtype {
-    /// Bytes of one element; 0 for [`SourceDtype::Other`].
-    pub fn size(self) -> usize {
-        match self {
-            Self::F64 | Self::C64 | Self::I64 => 8,
-            Self::F32 | Self::I32 => 4,
-            Self::F16 | Self::BF16 | Self::I16 => 2,
-            Self::I8 | Self::U8 | Self::Bool => 1,
-            Self::Other => 0,
-        }
-    }
-}
-
-/// Shape and type of one tensor.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TensorInfo {
-    /// Sizes of the dimensions.
-    pub shape: Vec<usize>,
-    /// Element type in the file.
-    pub dtype: SourceDtype,
-}
-
-impl TensorInfo {
-    /// Number of elements.
-    pub fn elements(&self) -> usize {
-        self.shape.iter().product()
-    }
-}
-
-/// One piece of a tensor that a checkpoint of another layout spreads over several.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TensorPart {
-    /// The key in the file.
-    pub key: String,
-    /// Rows of the file's tensor to take, first and count; all of them when absent.
-    pub rows: Option<(usize, usize)>,
-    /// Order of the file's dimensions in the wanted tensor, when it differs.
-    pub permute: Option<Vec<usize>>,
-}
-
-/// How a tensor is put together from those of a checkpoint of another layout.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TensorPlan {
-    /// The pieces, stacked along the first dimension.
-    pub parts: Vec<TensorPart>,
-    /// Zeros put before the result: along which dimension, and how many.
-    pub zeros_before: Option<(usize, usize)>,
-}
-
-#[derive(Clone, Debug)]
-enum Data {
-    /// One run of bytes in the file.
-    Bytes { start: usize, len: usize },
-    /// Elements picked with steps from a storage.
-    Strided {
-        start: usize,
-        len: usize,
-        offset: usize,
-        stride: Vec<usize>,
-    },
-    /// Put together from other tensors.
-    Planned {
-        pieces: Vec<(Entry, TensorPart)>,
-        zeros_before: Option<(usize, usize)>,
-    },
-}
-
-#[derive(Clone, Debug)]
-struct Entry {
-    info: TensorInfo,
-    data: Data,
-}
 
 /// The tensors of one safetensors or PyTorch file by name.
 ///
@@ -152,14 +59,14 @@ impl Checkpoint {
     fn index(file: MappedFile) -> Result<Self, Error> {
         let (path, bytes) = (file.path(), file.bytes());
         let (entries, skipped) = if torch_file::looks_like_zip(bytes) {
-            torch_entries(path, bytes)?
+            torch_entries::entries(path, bytes)?
         } else if torch_file::looks_like_old_torch(bytes) {
             return Err(Error::broken(
                 path,
                 "this is PyTorch's format from before 2020; save it again with torch.save",
             ));
         } else {
-            (safetensors_entries(path, bytes)?, Vec::new())
+            (safetensors_file::entries(path, bytes)?, Vec::new())
         };
         if entries.is_empty() {
             let seen = if skipped.is_empty() {
@@ -416,273 +323,12 @@ impl Checkpoint {
     }
 }
 
-/// SHA-256 of a file in hex, read in pieces.
-pub(crate) fn sha256_of_file(path: &Path) -> Result<String, Error> {
-    let io = |source| Error::Io {
-        path: path.to_path_buf(),
-        source,
-    };
-    let mut file = File::open(path).map_err(io)?;
-    let mut hash = Sha256::new();
-    let mut buffer = vec![0; 1 << 20];
-    loop {
-        let n = file.read(&mut buffer).map_err(io)?;
-        if n == 0 {
-            break;
-        }
-        hash.update(&buffer[..n]);
-    }
-    Ok(hex(hash))
-}
-
-fn hex(hash: Sha256) -> String {
-    let digit = |nibble: u8| char::from(b"0123456789abcdef"[usize::from(nibble)]);
-    hash.finalize()
-        .iter()
-        .flat_map(|b| [digit(b >> 4), digit(b & 15)])
-        .collect()
-}
-
-/// The three of `keys` that look most like `key`, joined for a message.
-///
-/// The path's last parts weigh most, because a wrong prefix or a wrong last word is what goes wrong.
-pub(super) fn nearest<'a>(keys: impl Iterator<Item = &'a str>, key: &str) -> String {
-    let mut ranked: Vec<(usize, &str)> = keys
-        .map(|other| {
-            let tail = common(key.bytes().rev(), other.bytes().rev());
-            let head = common(key.bytes(), other.bytes());
-            let length_gap = key.len().abs_diff(other.len());
-            ((2 * tail + head).saturating_sub(length_gap / 2), other)
-        })
-        .collect();
-    ranked.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
-    let names: Vec<&str> = ranked.into_iter().take(3).map(|(_, name)| name).collect();
-    names.join(", ")
-}
-
-fn common(a: impl Iterator<Item = u8>, b: impl Iterator<Item = u8>) -> usize {
-    a.zip(b).take_while(|(x, y)| x == y).count()
-}
-
-/// The first items of a list for a message.
-pub(super) fn first_few(items: &[String]) -> String {
-    let mut some: Vec<String> = items.iter().take(5).cloned().collect();
-    if items.len() > some.len() {
-        some.push(format!("and {} more", items.len() - some.len()));
-    }
-    some.join(", ")
-}
-
 fn made_of(mut prefix: &str, words: &[&str]) -> bool {
     while !prefix.is_empty() {
         match words.iter().find_map(|w| prefix.strip_prefix(w)) {
             Some(rest) => prefix = rest,
             None => return false,
         }
-    }
-    true
-}
-
-fn planned_info(
-    pieces: &[(Entry, TensorPart)],
-    zeros_before: Option<(usize, usize)>,
-) -> Option<TensorInfo> {
-    let mut whole: Option<TensorInfo> = None;
-    for (entry, part) in pieces {
-        let mut shape = entry.info.shape.clone();
-        if let Some((first, count)) = part.rows {
-            let rows = shape.first_mut()?;
-            first.checked_add(count).filter(|end| end <= rows)?;
-            *rows = count;
-        }
-        if let Some(axes) = &part.permute {
-            let mut sorted = axes.clone();
-            sorted.sort_unstable();
-            if sorted.iter().copied().ne(0..shape.len()) {
-                return None;
-            }
-            shape = axes.iter().map(|a| shape[*a]).collect();
-        }
-        match &mut whole {
-            None => {
-                whole = Some(TensorInfo {
-                    shape,
-                    dtype: entry.info.dtype,
-                });
-            }
-            Some(info) => {
-                if info.shape.get(1..)? != shape.get(1..)? {
-                    return None;
-                }
-                info.shape[0] += shape[0];
-            }
-        }
-    }
-    let mut info = whole?;
-    if let Some((dim, n)) = zeros_before {
-        *info.shape.get_mut(dim)? += n;
-    }
-    Some(info)
-}
-
-fn gather(
-    storage: &[u8],
-    size: usize,
-    offset: usize,
-    shape: &[usize],
-    stride: &[usize],
-) -> Vec<u8> {
-    let total: usize = shape.iter().product();
-    let mut out = Vec::with_capacity(total * size);
-    let mut index = vec![0usize; shape.len()];
-    for _ in 0..total {
-        let at: usize = offset + index.iter().zip(stride).map(|(i, s)| i * s).sum::<usize>();
-        out.extend_from_slice(&storage[at * size..(at + 1) * size]);
-        for (i, n) in index.iter_mut().zip(shape).rev() {
-            *i += 1;
-            if *i < *n {
-                break;
-            }
-            *i = 0;
-        }
-    }
-    out
-}
-
-fn safetensors_entries(path: &Path, bytes: &[u8]) -> Result<BTreeMap<String, Entry>, Error> {
-    let damaged = |e: safetensors::SafeTensorError| {
-        Error::broken(
-            path,
-            format!("the file is cut or not a safetensors or PyTorch checkpoint ({e})"),
-        )
-    };
-    let (header, metadata) = safetensors::SafeTensors::read_metadata(bytes).map_err(damaged)?;
-    let data_start = header + 8;
-    let mut entries = BTreeMap::new();
-    for name in metadata.offset_keys() {
-        let Some(info) = metadata.info(&name) else {
-            continue;
-        };
-        let (start, end) = info.data_offsets;
-        entries.insert(
-            name,
-            Entry {
-                info: TensorInfo {
-                    shape: info.shape.clone(),
-                    dtype: safetensors_dtype(info.dtype),
-                },
-                data: Data::Bytes {
-                    start: data_start + start,
-                    len: end - start,
-                },
-            },
-        );
-    }
-    Ok(entries)
-}
-
-fn safetensors_dtype(dtype: safetensors::Dtype) -> SourceDtype {
-    use safetensors::Dtype as D;
-    match dtype {
-        D::F64 => SourceDtype::F64,
-        D::F32 => SourceDtype::F32,
-        D::F16 => SourceDtype::F16,
-        D::BF16 => SourceDtype::BF16,
-        D::C64 => SourceDtype::C64,
-        D::I64 => SourceDtype::I64,
-        D::I32 => SourceDtype::I32,
-        D::I16 => SourceDtype::I16,
-        D::I8 => SourceDtype::I8,
-        D::U8 => SourceDtype::U8,
-        D::BOOL => SourceDtype::Bool,
-        _ => SourceDtype::Other,
-    }
-}
-
-type Indexed = (BTreeMap<String, Entry>, Vec<String>);
-
-fn torch_entries(path: &Path, bytes: &[u8]) -> Result<Indexed, Error> {
-    let index = torch_file::index(path, bytes)?;
-    let mut entries = BTreeMap::new();
-    for (key, tensor) in index.tensors {
-        let size = tensor.storage.dtype.size();
-        let Some(&(start, len)) = index.storages.get(&tensor.storage.key) else {
-            return Err(Error::broken(
-                path,
-                format!("the data of tensor {key} is not in the file"),
-            ));
-        };
-        let fits = last_element(&tensor.shape, &tensor.stride, tensor.offset)
-            .is_some_and(|last| last.checked_mul(size).is_some_and(|end| end <= len));
-        if !fits {
-            return Err(Error::broken(
-                path,
-                format!("tensor {key} reaches past the end of its data"),
-            ));
-        }
-        let elements: usize = tensor.shape.iter().product();
-        // Overlapping steps can name a huge tensor over little data.
-        if elements.checked_mul(size).is_none_or(|n| n > bytes.len()) {
-            return Err(Error::broken(
-                path,
-                format!(
-                    "tensor {key} of shape {:?} is larger than the file",
-                    tensor.shape
-                ),
-            ));
-        }
-        let data = if contiguous(&tensor.shape, &tensor.stride) {
-            Data::Bytes {
-                start: start + tensor.offset * size,
-                len: elements * size,
-            }
-        } else {
-            Data::Strided {
-                start,
-                len,
-                offset: tensor.offset,
-                stride: tensor.stride,
-            }
-        };
-        entries.insert(
-            key,
-            Entry {
-                info: TensorInfo {
-                    shape: tensor.shape,
-                    dtype: tensor.storage.dtype,
-                },
-                data,
-            },
-        );
-    }
-    Ok((entries, index.skipped))
-}
-
-/// One past the index of the last element; `None` on overflow or a rank mismatch.
-fn last_element(shape: &[usize], stride: &[usize], offset: usize) -> Option<usize> {
-    if shape.len() != stride.len() {
-        return None;
-    }
-    let mut last = offset;
-    let mut total = 1usize;
-    for (n, s) in shape.iter().zip(stride) {
-        total = total.checked_mul(*n)?;
-        last = last.checked_add(n.saturating_sub(1).checked_mul(*s)?)?;
-    }
-    if total == 0 {
-        Some(offset)
-    } else {
-        last.checked_add(1)
-    }
-}
-
-fn contiguous(shape: &[usize], stride: &[usize]) -> bool {
-    let mut expected = 1;
-    for (n, s) in shape.iter().zip(stride).rev() {
-        if *n != 1 && *s != expected {
-            return false;
-        }
-        expected *= n;
     }
     true
 }
@@ -769,13 +415,6 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_keys_share_an_ending() {
-        let keys = ["model.neck.bias", "model.neck.weight", "other.thing", "x"];
-        let text = nearest(keys.into_iter(), "neck.weight");
-        assert!(text.starts_with("model.neck.weight"), "{text}");
-    }
-
-    #[test]
     fn pieces_are_cut_turned_stacked_and_padded() {
         let file = temp(&small());
         let part = |rows, permute| TensorPart {
@@ -811,14 +450,6 @@ mod tests {
         assert!(made_of("module.detector.", &["module.", "detector."]));
         assert!(made_of("", &["module."]));
         assert!(!made_of("ema_model.", &["model."]));
-    }
-
-    #[test]
-    fn steps_past_the_data_are_refused() {
-        assert_eq!(last_element(&[2, 3], &[3, 1], 4), Some(10));
-        assert_eq!(last_element(&[2], &[usize::MAX], 1), None);
-        assert_eq!(last_element(&[0, 5], &[1, 1], 7), Some(7));
-        assert_eq!(last_element(&[2], &[1, 1], 0), None);
     }
 
     proptest! {

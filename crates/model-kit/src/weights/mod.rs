@@ -5,12 +5,18 @@
 
 mod checkpoint;
 mod decode;
+mod entry;
+mod hash;
 mod mapped;
+mod nearest;
 mod pickle;
 mod reader;
+mod safetensors_file;
+mod torch_entries;
 mod torch_file;
 mod write;
 
-pub use checkpoint::{Checkpoint, SourceDtype, TensorInfo, TensorPart, TensorPlan};
+pub use checkpoint::Checkpoint;
+pub use entry::{SourceDtype, TensorInfo, TensorPart, TensorPlan};
 pub use reader::{LoadReport, TensorSpec, WeightReader};
 pub use write::SafetensorsWriter;

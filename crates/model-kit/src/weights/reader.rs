@@ -8,7 +8,7 @@ use std::{
 
 use candle_core::{DType, Device, Shape, Tensor};
 
-use super::{Checkpoint, checkpoint::nearest};
+use super::{Checkpoint, nearest::nearest};
 use crate::Error;
 
 /// Name and shape of a tensor that a model wants.
