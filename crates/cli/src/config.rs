@@ -141,8 +141,8 @@ fn check_keys<E>(
 /// `line 4 of shelfscan.toml`.
 fn place(path: &Path, text: &str, span: Option<Range<usize>>) -> String {
     let line = span.map(|span| {
-        let before = text.as_bytes().get(..span.start).unwrap_or_default();
-        before.iter().filter(|b| **b == b'\n').count() + 1
+        let before = text.get(..span.start).unwrap_or_default();
+        before.matches('\n').count() + 1
     });
     match line {
         Some(line) => format!("line {line} of {}", path.display()),

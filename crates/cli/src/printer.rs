@@ -25,6 +25,10 @@ impl Terminal {
         Self::decide(io::stderr().is_terminal(), set("NO_COLOR"), set("CI"), dumb)
     }
 
+    #[allow(
+        clippy::fn_params_excessive_bools,
+        reason = "four facts, named at the only call"
+    )]
     fn decide(terminal: bool, no_colour: bool, ci: bool, dumb: bool) -> Self {
         Self {
             colour: terminal && !no_colour && !ci && !dumb,

@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn the_ticker_ends_at_once_when_it_is_dropped() {
         let printer = Arc::new(Printer::new(crate::printer::Terminal::default(), false));
-        let hour = Duration::from_secs(3600);
+        let hour = Duration::from_hours(1);
         let (_watch, ticker) = Watch::start(printer, 1, hour, Box::new(|_| {}));
         drop(ticker);
     }

@@ -101,11 +101,14 @@ pub(crate) fn scan_options(
 
 /// How sources are read.
 pub(crate) fn read_options(reader: &ReaderSettings) -> ReadOptions {
-    let mut read = ReadOptions::default();
-    read.ffmpeg = match &reader.ffmpeg {
+    let ffmpeg = match &reader.ffmpeg {
         None => FfmpegLocation::SearchPath,
         Some(path) if path.as_os_str() == NEVER => FfmpegLocation::Never,
         Some(path) => FfmpegLocation::Path(path.clone()),
+    };
+    let mut read = ReadOptions {
+        ffmpeg,
+        ..ReadOptions::default()
     };
     set(&mut read.limits.stall_secs, reader.stall_secs);
     set(&mut read.limits.max_pixels, reader.max_pixels);

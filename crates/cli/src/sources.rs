@@ -39,7 +39,7 @@ pub(crate) fn expand(
     for text in texts {
         match Source::parse(text) {
             Ok(Source::Pictures(PictureSet::Folder(folder))) => {
-                found.add_folder(folder, recursive)?;
+                found.add_folder(&folder, recursive)?;
             }
             Ok(Source::Pictures(set @ PictureSet::Glob(_))) => found.add_pattern(set)?,
             Ok(source) => found.sources.push(source),
@@ -56,17 +56,17 @@ pub(crate) fn expand(
 }
 
 impl Sources {
-    fn add_folder(&mut self, folder: PathBuf, recursive: bool) -> anyhow::Result<()> {
+    fn add_folder(&mut self, folder: &Path, recursive: bool) -> anyhow::Result<()> {
         let mut videos = Vec::new();
         let mut inner = 0;
         list_videos(
-            &folder,
+            folder,
             if recursive { MAX_DEPTH } else { 0 },
             &mut videos,
             &mut inner,
         )?;
         videos.sort();
-        let pictures = PictureSet::Folder(folder.clone());
+        let pictures = PictureSet::Folder(folder.to_owned());
         if videos.is_empty() {
             return match pictures.files() {
                 Ok(_) => {

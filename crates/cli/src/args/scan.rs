@@ -10,6 +10,10 @@ use super::{AnnotateArg, PromptArg, RegionArg, values::prefer_fields};
 
 /// Arguments of `shelfscan scan`.
 #[derive(Debug, Args)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag that is typed or not"
+)]
 pub(crate) struct ScanArgs {
     /// Video files, folders, globs of pictures, addresses (rtsp, http, ...) or camera:N. A folder
     /// gives its videos, one source each; a folder of pictures alone is one source.

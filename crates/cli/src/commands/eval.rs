@@ -29,12 +29,11 @@ fn gallery(args: EvalGalleryArgs, config: Config, printer: &Arc<Printer>) -> any
         None => EvalSet::from_folder(&args.folder)?,
     };
     let models = args.models.prefer(config.models);
-    let embedder = match &models.embedder_weights {
-        Some(_) => Some(backend::open_embedder(&models)?),
-        None => {
-            printer.note("without --embedder-weights only the baselines are measured");
-            None
-        }
+    let embedder = if models.embedder_weights.is_some() {
+        Some(backend::open_embedder(&models)?)
+    } else {
+        printer.note("without --embedder-weights only the baselines are measured");
+        None
     };
     let (colour, local) = (ColourHistogram, LocalFeatures::default());
     let learned = match &embedder {

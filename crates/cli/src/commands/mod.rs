@@ -22,7 +22,7 @@ use crate::{
 pub(crate) fn run(cli: Cli, printer: &Arc<Printer>) -> anyhow::Result<Exit> {
     let config = || Config::load(&cli.global);
     match cli.command {
-        Command::Scan(args) => scan::run(*args, config()?, printer),
+        Command::Scan(args) => scan::run(&args, config()?, printer),
         Command::Probe(args) => probe::run(args, config()?, printer),
         Command::Diff(args) => diff::run(args, config()?, printer),
         Command::Enroll(args) => enroll::run(args, config()?, printer),

@@ -31,7 +31,7 @@ use crate::{
     summary::{ScanStatus, Summary},
 };
 
-pub(crate) fn run(args: ScanArgs, config: Config, printer: &Arc<Printer>) -> anyhow::Result<Exit> {
+pub(crate) fn run(args: &ScanArgs, config: Config, printer: &Arc<Printer>) -> anyhow::Result<Exit> {
     let settings = resolve::scan_settings(args.settings.clone(), config.scan);
     let reader = args.reader.clone().prefer(config.reader);
     let models = args.models.clone().prefer(config.models);
@@ -46,7 +46,7 @@ pub(crate) fn run(args: ScanArgs, config: Config, printer: &Arc<Printer>) -> any
         printer.note(note);
     }
     let plan = ScanPlan::new(options, found.sources, Some(&args.out), args.shard)?;
-    let existing = existing(&args);
+    let existing = existing(args);
     let keep_ids = settings.keep_ids.unwrap_or_default();
     let replay = match &args.detections {
         Some(path) => Some(detections::find(path, &plan, printer)?),
@@ -62,7 +62,7 @@ pub(crate) fn run(args: ScanArgs, config: Config, printer: &Arc<Printer>) -> any
     if args.dry_run {
         let gallery = settings.gallery.as_deref();
         printer.json(&plan_json(
-            &args,
+            args,
             &plan,
             existing,
             replay.as_ref(),

@@ -22,7 +22,7 @@ const SCAN: &str = "scan a.y4m --detections truth --annotate frames";
 fn wait_for_lines(journal: &Path, lines: usize, child: &mut Child) -> bool {
     loop {
         let bytes = std::fs::read(journal).unwrap_or_default();
-        if bytes.iter().filter(|b| **b == b'\n').count() >= lines {
+        if bytes.split(|b| *b == b'\n').count() > lines {
             return true;
         }
         if child.try_wait().unwrap().is_some() {
