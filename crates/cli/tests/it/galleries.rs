@@ -159,7 +159,7 @@ fn what_cannot_be_enrolled_is_a_usage_error_with_the_way_out() {
 }
 
 #[test]
-fn a_scan_with_a_gallery_says_what_is_known_and_what_is_not_and_can_be_resumed() {
+fn a_scan_with_a_gallery_says_what_is_known_and_what_is_not_on_any_number_of_threads() {
     let place = Place::new();
     let clip = place.pan("a", 3, 30);
     let seeds: Vec<u64> = clip_seeds(&clip);
