@@ -369,6 +369,10 @@ impl Gallery {
             .as_deref()
             .map(MetadataTable::read)
             .transpose()?;
+        if self.index.skus.is_empty() {
+            // All views are new. A checkpoint that is missing must not leave a half-made gallery.
+            tools.embedder.warmup()?;
+        }
         let stale = self.files();
         let before = self.index.clone();
         let merged = self
