@@ -1,6 +1,7 @@
 //! DINOv2 against PyTorch, stage by stage, and against damaged and renamed checkpoints.
 //!
 //! `tests/parity/dinov2.py` makes the fixtures and names the versions it ran with.
+#![allow(clippy::unwrap_used)]
 
 use std::{
     collections::HashMap,

@@ -1,4 +1,5 @@
 //! Checkpoints of every shape a user may have: complete, renamed, cut, wrapped, hostile, foreign.
+#![allow(clippy::unwrap_used)]
 
 mod sam3_support;
 #[path = "sam3_support/torch.rs"]

@@ -1,4 +1,5 @@
 //! Detection as a caller sees it: shared work, source pixels, notices, duplicates, tiles.
+#![allow(clippy::unwrap_used)]
 
 mod sam3_support;
 

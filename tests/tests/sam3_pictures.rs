@@ -1,4 +1,5 @@
 //! What must not change a detection: how a picture is stored, turned, or what else is asked about it.
+#![allow(clippy::unwrap_used)]
 
 mod sam3_support;
 

@@ -1,4 +1,5 @@
 //! The CPU detector against the provider contract.
+#![allow(clippy::unwrap_used)]
 
 mod sam3_support;
 

@@ -1,4 +1,5 @@
 //! Every stage of the detector against the reference, on a small model with random weights.
+#![allow(clippy::unwrap_used)]
 
 mod sam3_support;
 
@@ -123,7 +124,7 @@ fn the_text_encoder_follows_the_reference_block_by_block() {
         let phrases = PHRASES.map(|p| tokenizer.encode(p));
         let ids: Vec<f32> = phrases
             .iter()
-            .flat_map(|p| p.ids())
+            .flat_map(shelfscan_sam3::TokenizedPhrase::ids)
             .map(|i| *i as f32)
             .collect();
         assert_eq!(

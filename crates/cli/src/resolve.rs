@@ -78,7 +78,7 @@ pub(crate) fn scan_options(
         settings.no_motion_compensation.map(|no| !no),
     );
 
-    let facings = &mut options.facings;
+    let facings = &mut options.associate.facings;
     set(&mut facings.max_shift, settings.facing_shift);
     set(&mut facings.max_growth, settings.facing_growth);
     set(&mut facings.max_travel, settings.facing_travel);
@@ -225,15 +225,31 @@ mod tests {
                 "max_key_frames",
                 a.camera.max_key_frames.to_string(),
             ),
-            ("scan", "facing_shift", scan.facings.max_shift.to_string()),
-            ("scan", "facing_growth", scan.facings.max_growth.to_string()),
-            ("scan", "facing_travel", scan.facings.max_travel.to_string()),
+            (
+                "scan",
+                "facing_shift",
+                scan.associate.facings.max_shift.to_string(),
+            ),
+            (
+                "scan",
+                "facing_growth",
+                scan.associate.facings.max_growth.to_string(),
+            ),
+            (
+                "scan",
+                "facing_travel",
+                scan.associate.facings.max_travel.to_string(),
+            ),
             (
                 "scan",
                 "facing_likeness",
-                scan.facings.min_likeness.to_string(),
+                scan.associate.facings.min_likeness.to_string(),
             ),
-            ("scan", "facing_tracks", scan.facings.max_tracks.to_string()),
+            (
+                "scan",
+                "facing_tracks",
+                scan.associate.facings.max_tracks.to_string(),
+            ),
             ("scan", "crops_per_track", i.crops_per_track.to_string()),
             ("scan", "identity_batch", i.batch.to_string()),
             (

@@ -1,4 +1,5 @@
 //! One forward of ViT-S with random weights.
+#![allow(clippy::unwrap_used)]
 
 use candle_core::{DType, Device, Tensor};
 use divan::Bencher;

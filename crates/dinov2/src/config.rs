@@ -64,6 +64,9 @@ pub struct Dinov2Config {
     pub positions: PositionGrid,
 }
 
+/// The way out when the keys describe another model.
+const OTHER: &str = "pass a checkpoint of DINOv2 ViT-S, B, L or g";
+
 impl Dinov2Config {
     /// Reads the architecture off `checkpoint`, whose keys follow `names`.
     pub(crate) fn detect(
@@ -76,7 +79,6 @@ impl Dinov2Config {
             reason,
             remedy,
         };
-        const OTHER: &str = "pass a checkpoint of DINOv2 ViT-S, B, L or g";
         let shape = |key: &str| checkpoint.info(key).map(|info| info.shape.clone());
         let kernel = shape(names.patch_weight()).unwrap_or_default();
         let [dim, 3, patch, patch_w] = kernel[..] else {

@@ -179,7 +179,7 @@ impl Names {
             let info = checkpoint.info(&self.block(0, name))?;
             info.shape.first().copied()
         };
-        let even = |rows: usize| (rows % 2 == 0).then_some(rows / 2);
+        let even = |rows: usize| rows.is_multiple_of(2).then_some(rows / 2);
         if let Some(hidden) = rows("mlp.fc1.weight") {
             return Some((Feed::TwoLayers, hidden));
         }

@@ -1,4 +1,5 @@
 //! The fused operators beside candle's own, at the shapes of ViT-S.
+#![allow(clippy::unwrap_used)]
 
 use candle_core::{Device, Tensor};
 use divan::Bencher;

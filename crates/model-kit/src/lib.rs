@@ -16,13 +16,17 @@
 //! ```
 //!
 //! * [`weights`] opens safetensors and PyTorch files and accounts for every key.
-//! * [`preprocess`] resizes pictures byte for byte as Pillow does, and normalises them.
+//! * [`preprocess`] resizes pictures with Pillow's arithmetic, and normalises them.
 //! * [`ops`] holds attention, linear layers, norms, convolutions and resampling.
 //! * [`lock`] gives one thread at a time a device that cannot be shared.
 //!
 //! There are no cargo features. The operators are fast on CPU tensors in f32, with the vector
 //! instructions the machine has; other dtypes and devices take candle's own operators. Limits: no
 //! gradients; convolutions have square kernels and no dilation.
+
+// Code that is compiled once for each set of vector instructions has to be inlined into the function
+// that chooses the set; a call would run the portable version.
+#![allow(clippy::inline_always)]
 
 mod error;
 pub mod lock;

@@ -83,7 +83,7 @@ impl Book {
         identify: Option<Arc<dyn Identify>>,
     ) -> Result<Self> {
         Ok(Self {
-            ids: Ids::new(&options.associate, &options.facings, own_ids)?,
+            ids: Ids::new(&options.associate, own_ids)?,
             options: options.clone(),
             identify,
             tracks: BTreeMap::new(),

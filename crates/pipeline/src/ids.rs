@@ -10,8 +10,7 @@ use shelfscan_inference_core::{BoxXyxy, Detection, TrackId, VideoFrame};
 use crate::{
     Result,
     associate::{
-        AssociateOptions, Associator, CameraTracker, FacingId, FacingMerger, FacingOptions,
-        SeenTrack, TrackEvent,
+        AssociateOptions, Associator, CameraTracker, FacingId, FacingMerger, SeenTrack, TrackEvent,
     },
 };
 
@@ -50,11 +49,7 @@ pub(crate) struct Ids {
 }
 
 impl Ids {
-    pub(crate) fn new(
-        options: &AssociateOptions,
-        facings: &FacingOptions,
-        own_ids: bool,
-    ) -> Result<Self> {
+    pub(crate) fn new(options: &AssociateOptions, own_ids: bool) -> Result<Self> {
         let source = if own_ids {
             options.validate()?;
             let camera = options
@@ -66,7 +61,7 @@ impl Ids {
         };
         Ok(Self {
             source,
-            merger: FacingMerger::new(facings.clone()),
+            merger: FacingMerger::new(options.facings.clone()),
             times: VecDeque::new(),
             reach: (options.confirm_hits as usize)
                 .saturating_mul(options.tentative_gap_frames as usize + 1)

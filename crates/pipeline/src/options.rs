@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use shelfscan_inference_core::{BoxXyxy, TextPrompt};
 use shelfscan_video::ReadOptions;
 
-use crate::associate::{AssociateOptions, FacingOptions};
+use crate::associate::AssociateOptions;
 
 /// The phrase a scan looks for when none is given: every kind of pack.
 pub const DEFAULT_PROMPT: &str = "product";
@@ -111,8 +111,6 @@ pub struct ScanOptions {
     pub read: ReadOptions,
     /// How detections become tracks when the provider gives no ids.
     pub associate: AssociateOptions,
-    /// When tracks are one facing seen again.
-    pub facings: FacingOptions,
     /// How tracks are given a SKU.
     pub identity: IdentityOptions,
     /// What is written.
@@ -128,7 +126,6 @@ impl Default for ScanOptions {
             regions: Vec::new(),
             read: ReadOptions::default(),
             associate: AssociateOptions::default(),
-            facings: FacingOptions::default(),
             identity: IdentityOptions::default(),
             outputs: OutputOptions::default(),
         }

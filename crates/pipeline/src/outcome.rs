@@ -21,6 +21,8 @@ pub(crate) struct Stages {
     pub(crate) detect_time: StageTime,
     pub(crate) decode_time: StageTime,
     pub(crate) failures: (u64, Option<String>),
+    /// The read was asked to stop before the end of the source.
+    pub(crate) stops_early: bool,
 }
 
 impl Stages {
@@ -41,9 +43,14 @@ impl Stages {
         }
         outcome.last_frame = track.last_frame();
         let processed = track.processed();
+        let mut decoded = self.read.as_ref().map_or(0, |r| r.decoded);
+        if self.stops_early {
+            // How far a decoder ran ahead of the last frame that was taken is a matter of timing.
+            decoded = decoded.min(outcome.last_frame.map_or(0, |(index, _)| index + 1));
+        }
         outcome.frames = FrameCounts {
             declared: outcome.info.as_ref().and_then(|i| i.declared_frames),
-            decoded: self.read.as_ref().map_or(0, |r| r.decoded),
+            decoded,
             processed,
             dropped: self.dropped,
             undecodable: self.read.as_ref().map_or(0, |r| r.dropped),

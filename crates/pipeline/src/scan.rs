@@ -343,6 +343,7 @@ impl Scanner {
             },
         );
         let cancel = &self.cancel;
+        let read = &self.plan.options.read;
         let mut detect =
             DetectStage::new(self.provider.as_mut(), &self.plan.options.prompts, earlier);
         let (to_track, from_detect) = crossbeam_channel::bounded::<Detected>(QUEUE_FRAMES);
@@ -385,6 +386,7 @@ impl Scanner {
                 read: None,
                 error: None,
                 cancelled: cancel.is_cancelled(),
+                stops_early: read.max_frames.is_some() || read.end_secs.is_some(),
                 dropped: queue.dropped(),
                 detect_time: detect.time(),
                 decode_time: StageTime::default(),

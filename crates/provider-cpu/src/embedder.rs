@@ -110,7 +110,7 @@ impl Dinov2Embedder {
             .options
             .side_px
             .unwrap_or(by_default / config.patch * config.patch);
-        if side == 0 || side % config.patch != 0 || side > 4096 {
+        if side == 0 || !side.is_multiple_of(config.patch) || side > 4096 {
             return Err(InferenceError::InvalidInput(format!(
                 "crops of {side} pixels do not fit patches of {}; pass a multiple of it up to 4096",
                 config.patch
@@ -155,14 +155,13 @@ impl Dinov2Embedder {
 impl Embedder for Dinov2Embedder {
     fn fingerprint(&self) -> Result<EmbedderFingerprint> {
         let loaded = self.loaded()?;
-        let hash = match self.hash.get() {
-            Some(hash) => hash.clone(),
-            None => {
-                let hash = Checkpoint::open(&self.weights)
-                    .and_then(|checkpoint| checkpoint.sha256())
-                    .map_err(|e| weights_error(&self.weights, &e))?;
-                self.hash.get_or_init(|| hash).clone()
-            }
+        let hash = if let Some(hash) = self.hash.get() {
+            hash.clone()
+        } else {
+            let hash = Checkpoint::open(&self.weights)
+                .and_then(|checkpoint| checkpoint.sha256())
+                .map_err(|e| weights_error(&self.weights, &e))?;
+            self.hash.get_or_init(|| hash).clone()
         };
         let config = loaded.model.config();
         Ok(EmbedderFingerprint {

@@ -27,7 +27,7 @@ pub fn shared(name: &str) -> Option<PathBuf> {
     if path.exists() {
         return Some(path);
     }
-    println!("skipped: no shared data {name} beside the workspace");
+    shelfscan_testkit::shared::skip_line(&format!("no shared data {name} beside the workspace"));
     None
 }
 

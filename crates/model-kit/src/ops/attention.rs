@@ -27,6 +27,9 @@ pub struct BiasRow {
     pub first_key: usize,
 }
 
+/// Adds a bias to a part of a row of scores.
+pub type BiasFn<'a> = dyn Fn(BiasRow, &mut [f32]) + Sync + 'a;
+
 /// What is added to or left out of the scores.
 #[derive(Clone, Copy, Default)]
 pub struct AttentionOptions<'a> {
@@ -36,7 +39,7 @@ pub struct AttentionOptions<'a> {
     pub bias: Option<&'a Tensor>,
     /// Adds to a part of a row when it is needed, so that a bias that follows from positions is
     /// never stored. Called from several threads; the slice holds 0 or the values of `bias`.
-    pub bias_fn: Option<&'a (dyn Fn(BiasRow, &mut [f32]) + Sync)>,
+    pub bias_fn: Option<&'a BiasFn<'a>>,
     /// `[b, nk]` of u8: 1 for a key to look at, 0 for padding.
     pub key_mask: Option<&'a Tensor>,
     /// Query `i` sees the keys up to `i + nk - nq`.
@@ -256,14 +259,17 @@ fn on_cpu(
     Ok(out)
 }
 
+type BiasValues<'a> = (&'a [f32], (usize, usize, usize, usize));
+
 struct Work<'a> {
     sizes: Sizes,
     shape: PanelShape,
     q: Rows<'a>,
     /// Keys in a tile, a multiple of the panel width.
     tile: usize,
-    bias: Option<(&'a [f32], (usize, usize, usize, usize))>,
-    bias_fn: Option<&'a (dyn Fn(BiasRow, &mut [f32]) + Sync)>,
+    /// Values and their shape, as in [`AttentionOptions::bias`].
+    bias: Option<BiasValues<'a>>,
+    bias_fn: Option<&'a BiasFn<'a>>,
     mask: Option<&'a [u8]>,
     causal: bool,
 }
@@ -584,7 +590,7 @@ fn generic(
     }
     let mut extra = vec![
         0.0f32;
-        if sizes.hides(options) {
+        if hides_keys(options) {
             b * h * nq * nk
         } else {
             0
@@ -627,10 +633,8 @@ fn generic(
     weights.matmul(&head_first(v)?)?.transpose(1, 2)
 }
 
-impl Sizes {
-    fn hides(&self, options: &AttentionOptions<'_>) -> bool {
-        options.bias_fn.is_some() || options.key_mask.is_some() || options.causal
-    }
+fn hides_keys(options: &AttentionOptions<'_>) -> bool {
+    options.bias_fn.is_some() || options.key_mask.is_some() || options.causal
 }
 
 #[cfg(test)]

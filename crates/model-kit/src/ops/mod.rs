@@ -20,7 +20,7 @@ mod scratch;
 mod simd;
 
 pub use activation::{Activation, gelu, relu};
-pub use attention::{AttentionOptions, BiasRow, attention};
+pub use attention::{AttentionOptions, BiasFn, BiasRow, attention};
 pub use conv::{Conv2d, ConvTranspose2d, DepthwiseConv2d};
 pub use linear::Linear;
 pub use mlp::Mlp;
