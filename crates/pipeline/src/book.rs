@@ -67,7 +67,8 @@ pub(crate) struct Book {
     options: ScanOptions,
     ids: Ids,
     identify: Option<Arc<dyn Identify>>,
-    tracks: BTreeMap<TrackId, TrackState>,
+    /// Boxed, because the map's own nodes are half empty when keys only ever rise.
+    tracks: BTreeMap<TrackId, Box<TrackState>>,
     /// Tracks whose pictures are still held.
     active: BTreeSet<TrackId>,
     steps: u64,
@@ -290,22 +291,24 @@ impl Book {
         let regions = self.options.regions.len();
         let limit = self.options.identity.crops_per_track;
         let step = self.steps;
-        let state = self.tracks.entry(id).or_insert_with(|| TrackState {
-            label: label.clone(),
-            first_frame: frame,
-            last_frame: frame,
-            first_secs: secs,
-            last_secs: secs,
-            frames: 0,
-            box_sums: [0.0; 4],
-            score_sum: 0.0,
-            region_hits: vec![0; regions],
-            last_step: step,
-            pool: CropPool::new(limit),
-            best: None,
-            best_seen: None,
-            saved_crop: None,
-            answers: Vec::new(),
+        let state = self.tracks.entry(id).or_insert_with(|| {
+            Box::new(TrackState {
+                label: label.clone(),
+                first_frame: frame,
+                last_frame: frame,
+                first_secs: secs,
+                last_secs: secs,
+                frames: 0,
+                box_sums: [0.0; 4],
+                score_sum: 0.0,
+                region_hits: vec![0; regions],
+                last_step: step,
+                pool: CropPool::new(limit),
+                best: None,
+                best_seen: None,
+                saved_crop: None,
+                answers: Vec::new(),
+            })
         });
         state.last_frame = frame;
         state.last_secs = secs;

@@ -9,7 +9,7 @@
 //!
 //! let config = Sam3Config::sam3_1();
 //! let phrase = Tokenizer::new(config.context_length)?.encode("milk carton");
-//! assert_eq!(&phrase.ids()[..2], [49406, 4220]);
+//! assert_eq!(&phrase.ids()[..2], [49406, 5205]);
 //! # Ok::<(), shelfscan_sam3::Error>(())
 //! ```
 //!

@@ -152,7 +152,8 @@ struct Place {
 /// [`facing_of`](Self::facing_of). Equal input gives equal facings.
 pub struct FacingMerger {
     options: FacingOptions,
-    places: BTreeMap<TrackId, Place>,
+    /// Boxed, because the map's own nodes are half empty when keys only ever rise.
+    places: BTreeMap<TrackId, Box<Place>>,
     /// Only tracks whose facing is not their own number.
     merged: BTreeMap<TrackId, FacingId>,
     observed: u64,
@@ -177,7 +178,7 @@ impl FacingMerger {
             let place = self
                 .places
                 .entry(track.track)
-                .or_insert_with(|| Place::new(track.label.clone(), view.segment));
+                .or_insert_with(|| Box::new(Place::new(track.label.clone(), view.segment)));
             place.see(self.observed, view, size_px, &track.bbox);
         }
         if self.places.len() > self.options.max_tracks.max(2) as usize {
@@ -195,7 +196,8 @@ impl FacingMerger {
 
     /// Merges what belongs together, best agreement first.
     pub fn settle(&mut self) {
-        let tracks: Vec<(TrackId, &Place)> = self.places.iter().map(|(&t, p)| (t, p)).collect();
+        let tracks: Vec<(TrackId, &Place)> =
+            self.places.iter().map(|(&t, p)| (t, p.as_ref())).collect();
         let mut by_x: Vec<usize> = (0..tracks.len()).collect();
         by_x.sort_by(|&i, &j| {
             let left = |k: usize| tracks[k].1.extents[0].reach()[0];
