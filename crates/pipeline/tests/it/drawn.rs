@@ -12,7 +12,7 @@ use shelfscan_pipeline::{
 };
 use shelfscan_testkit::{
     shelf::{Shelf, ShelfClip, ShelfPlan},
-    truth::Truth,
+    truth::{self, Truth},
 };
 use shelfscan_video::Source;
 use tempfile::TempDir;
@@ -99,12 +99,7 @@ pub(crate) fn only(mut report: ScanReport) -> SourceReport {
 }
 
 pub(crate) fn write_detections(path: &Path, frames: &[FrameDetections]) {
-    let mut file = BufWriter::new(std::fs::File::create(path).unwrap());
-    for frame in frames {
-        serde_json::to_writer(&mut file, frame).unwrap();
-        file.write_all(b"\n").unwrap();
-    }
-    file.flush().unwrap();
+    truth::write_detections(path, frames).unwrap();
 }
 
 /// Writes 4:4:4 frames in full range.
