@@ -59,6 +59,7 @@ pub mod suppress;
 pub mod text;
 mod tiles;
 mod tokenizer;
+pub mod tracker;
 mod tracker_layout;
 pub mod vision;
 
@@ -66,7 +67,7 @@ pub use config::{Sam3Config, TrackerConfig};
 pub use detector::{Detector, Grounding, ImageFeatures, MaskLogits};
 pub use error::{Error, Result};
 pub use geometry::{ExemplarBox, ExemplarPoint, Exemplars};
-pub use load::{canonical_checkpoint, load_detector, open_checkpoint};
+pub use load::{canonical_checkpoint, detector_from, load_detector, open_checkpoint};
 pub use model::{DetectOptions, PictureFinds, Sam3, WorkCounts};
 pub use tiles::Tiling;
 pub use tokenizer::{TokenizedPhrase, Tokenizer};

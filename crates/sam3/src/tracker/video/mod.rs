@@ -1,0 +1,1 @@
+//! The plan of a video: what is detected, followed, born, replaced and removed in each frame.
