@@ -153,7 +153,7 @@ impl LiveAnnotator {
 const UNKNOWN_COLOR: [u8; 3] = [255, 72, 72];
 
 /// Box colour of a detection whose track is not confirmed.
-const UNCONFIRMED_COLOR: [u8; 3] = [160, 160, 160];
+pub const UNCONFIRMED_COLOR: [u8; 3] = [160, 160, 160];
 
 /// What stands beside a box.
 #[derive(Clone)]
@@ -165,21 +165,27 @@ struct Caption {
 
 impl Caption {
     fn new(number: u64, label: &str, identity: &Identity) -> Self {
-        let (what, color) = match (identity.status, &identity.sku) {
+        let what = match (identity.status, &identity.sku) {
             (IdentityStatus::Identified, Some(sku)) => {
-                let score = identity.score.unwrap_or_default();
-                (
-                    format!("{sku} {score:.2}"),
-                    track_color(TrackId(stable_hash(sku))),
-                )
+                format!("{sku} {:.2}", identity.score.unwrap_or_default())
             }
-            (IdentityStatus::Unknown, _) => (format!("{label} unknown"), UNKNOWN_COLOR),
-            _ => (label.to_owned(), track_color(TrackId(number))),
+            (IdentityStatus::Unknown, _) => format!("{label} unknown"),
+            _ => label.to_owned(),
         };
         Self {
             label: format!("#{number} {what}"),
-            color,
+            color: identity_color(number, identity.status, identity.sku.as_deref()),
         }
+    }
+}
+
+/// Box colour of a track or facing, the same in every picture of a run: one colour for each SKU,
+/// red for what is unknown, and one for each `number` where nothing was asked.
+pub fn identity_color(number: u64, status: IdentityStatus, sku: Option<&str>) -> [u8; 3] {
+    match (status, sku) {
+        (IdentityStatus::Identified, Some(sku)) => track_color(TrackId(stable_hash(sku))),
+        (IdentityStatus::Unknown, _) => UNKNOWN_COLOR,
+        _ => track_color(TrackId(number)),
     }
 }
 

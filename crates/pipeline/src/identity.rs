@@ -15,7 +15,7 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use serde::{Deserialize, Serialize};
 use shelfscan_gallery::{Answer, GalleryError, Recognizer};
-use shelfscan_inference_core::{BoxXyxy, Mask, RgbImage, TrackId};
+use shelfscan_inference_core::{BoxXyxy, EmbedderFingerprint, Mask, RgbImage, TrackId};
 
 use crate::{IdentityOptions, PipelineError, Result, report::StageTime};
 
@@ -36,6 +36,11 @@ pub trait Identify: Send + Sync {
 
     /// Changes whenever an answer could: hex over the gallery and the embedder.
     fn fingerprint(&self) -> String;
+
+    /// The model that embeds the crops, for the record; `None` when no single one does.
+    fn embedder(&self) -> Option<EmbedderFingerprint> {
+        None
+    }
 }
 
 impl Identify for Recognizer {
@@ -49,6 +54,10 @@ impl Identify for Recognizer {
 
     fn fingerprint(&self) -> String {
         Recognizer::fingerprint(self)
+    }
+
+    fn embedder(&self) -> Option<EmbedderFingerprint> {
+        Some(self.embedder_fingerprint().clone())
     }
 }
 

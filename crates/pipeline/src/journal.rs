@@ -40,6 +40,8 @@ pub mod names {
     pub const ANNOTATED_VIDEO: &str = "annotated.mp4";
     /// Folder of annotated pictures.
     pub const ANNOTATED_FRAMES: &str = "annotated";
+    /// The page for people, when one was made.
+    pub const REPORT: &str = "report.html";
 }
 
 /// What to do when the folder already holds a run.
@@ -316,6 +318,7 @@ fn clear(dir: &Path) -> Result<()> {
         names::COUNTS,
         names::IDENTITIES,
         names::ANNOTATED_VIDEO,
+        names::REPORT,
     ] {
         remove(&dir.join(name), |p| fs::remove_file(p))?;
     }
@@ -416,6 +419,7 @@ mod tests {
                 }],
             },
             gallery: None,
+            embedder: None,
             frames: FrameCounts::default(),
             tracks: 0,
             facings: 0,

@@ -48,6 +48,7 @@ mod session;
 mod track;
 mod vote;
 
+pub use annotate::{UNCONFIRMED_COLOR, identity_color};
 pub use associate::FacingId;
 pub use cancel::CancelHandle;
 pub use diff::{

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
-use shelfscan_inference_core::{BoxXyxy, Notice, ProviderInfo, TrackId};
+use shelfscan_inference_core::{BoxXyxy, EmbedderFingerprint, Notice, ProviderInfo, TrackId};
 use shelfscan_video::SourceInfo;
 
 use crate::{FacingId, Identity, IdentityStatus};
@@ -253,6 +253,9 @@ pub struct RunFile {
     pub provider: ProviderInfo,
     /// Fingerprint of the gallery and its embedder, when identities were asked for.
     pub gallery: Option<String>,
+    /// The model that embedded crops, when identities were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub embedder: Option<EmbedderFingerprint>,
     /// Frames from several points of view.
     pub frames: FrameCounts,
     /// Number of confirmed tracks.

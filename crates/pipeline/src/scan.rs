@@ -252,6 +252,7 @@ impl Scanner {
             plan: self.plan.recorded()?,
             provider: self.provider.info(),
             gallery: self.identify.as_ref().map(|i| i.fingerprint()),
+            embedder: self.identify.as_ref().and_then(|i| i.embedder()),
             frames: FrameCounts::default(),
             tracks: 0,
             facings: 0,
