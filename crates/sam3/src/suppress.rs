@@ -4,6 +4,8 @@
 //! binary masks at the model's own size, and a border rule on box centres. Ties go to the lower
 //! index everywhere, so that equal input gives equal output.
 
+use serde::{Deserialize, Serialize};
+
 /// A binary mask as words, for fast overlaps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BitMask {
@@ -39,7 +41,8 @@ impl BitMask {
 }
 
 /// How much two masks are one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Overlap {
     /// Intersection over union.
     Iou,
