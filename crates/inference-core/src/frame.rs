@@ -43,7 +43,7 @@ impl RgbImage {
     /// # Errors
     /// [`InferenceError::InvalidInput`] when a side is 0 or the byte count does not fit the size.
     pub fn new(width: u32, height: u32, pixels: Vec<u8>) -> Result<Self> {
-        let wanted = u64::from(width) * u64::from(height) * 3;
+        let wanted = (u64::from(width) * u64::from(height)).saturating_mul(3);
         if width == 0 || height == 0 || pixels.len() as u64 != wanted {
             return Err(InferenceError::InvalidInput(format!(
                 "a {width}x{height} RGB picture has {wanted} bytes, got {}",
@@ -177,6 +177,7 @@ mod tests {
     fn a_picture_refuses_a_wrong_byte_count_and_an_empty_side() {
         assert!(RgbImage::new(2, 2, vec![0; 11]).is_err());
         assert!(RgbImage::new(0, 2, vec![]).is_err());
+        assert!(RgbImage::new(u32::MAX, u32::MAX, vec![]).is_err());
     }
 
     #[test]

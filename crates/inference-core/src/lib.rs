@@ -14,6 +14,7 @@
 //!
 //! * [`InferenceProvider`] is what a back end implements, [`Lifecycle`] keeps its calls in order.
 //! * [`Embedder`] turns crops into unit vectors for retrieval.
+//! * [`protocol`] turns the calls of both into bytes and back, for a model in another process.
 //! * Coordinates are source pixels of the upright picture, the way a viewer shows it.
 //!
 //! There are no cargo features. Limits: pictures are RGB, 8 bits a channel; a picture has at most
@@ -26,6 +27,7 @@ mod frame;
 mod geometry;
 mod lifecycle;
 mod mask;
+pub mod protocol;
 mod provider;
 
 pub use detection::{Detection, FrameDetections, Notice, TextPrompt, TrackId};

@@ -17,6 +17,8 @@ pub enum SessionState {
 }
 
 impl SessionState {
+    const ALL: [Self; 4] = [Self::Cold, Self::Warm, Self::Tracking, Self::ShutDown];
+
     fn in_words(self) -> &'static str {
         match self {
             Self::Cold => "not warmed up",
@@ -25,6 +27,33 @@ impl SessionState {
             Self::ShutDown => "shut down",
         }
     }
+}
+
+const CALL_WARMUP: &str = "call warmup first";
+const CALL_START: &str = "call start_tracking first";
+const MAKE_NEW: &str = "make a new provider";
+
+/// The words of an error that came from another process, as this process has them; `otherwise` for
+/// words it does not know.
+pub(crate) fn known_word(text: &str, otherwise: &'static str) -> &'static str {
+    const CALLS: [&str; 9] = [
+        "configure",
+        "warmup",
+        "detect_text_prompts",
+        "start_tracking",
+        "track_next",
+        "finish_tracking",
+        "shutdown",
+        "fingerprint",
+        "embed",
+    ];
+    let states = SessionState::ALL.map(SessionState::in_words);
+    CALLS
+        .into_iter()
+        .chain(states)
+        .chain([CALL_WARMUP, CALL_START, MAKE_NEW])
+        .find(|word| *word == text)
+        .unwrap_or(otherwise)
 }
 
 /// Keeps the calls of a provider in order, so that every back end refuses the same mistakes with
@@ -46,7 +75,7 @@ impl Lifecycle {
     /// [`InferenceError::OutOfOrder`] after shutdown.
     pub fn begin_warmup(&self) -> Result<bool> {
         match self.state {
-            SessionState::ShutDown => Err(self.refuse("warmup", "make a new provider")),
+            SessionState::ShutDown => Err(self.refuse("warmup", MAKE_NEW)),
             state => Ok(state == SessionState::Cold),
         }
     }
@@ -96,7 +125,7 @@ impl Lifecycle {
         self.check_warm(call)?;
         match self.state {
             SessionState::Tracking => Ok(()),
-            _ => Err(self.refuse(call, "call start_tracking first")),
+            _ => Err(self.refuse(call, CALL_START)),
         }
     }
 
@@ -107,8 +136,8 @@ impl Lifecycle {
 
     fn check_warm(&self, call: &'static str) -> Result<()> {
         match self.state {
-            SessionState::Cold => Err(self.refuse(call, "call warmup first")),
-            SessionState::ShutDown => Err(self.refuse(call, "make a new provider")),
+            SessionState::Cold => Err(self.refuse(call, CALL_WARMUP)),
+            SessionState::ShutDown => Err(self.refuse(call, MAKE_NEW)),
             SessionState::Warm | SessionState::Tracking => Ok(()),
         }
     }

@@ -295,10 +295,12 @@ impl Mask {
     /// From column-major run lengths, background first.
     ///
     /// # Errors
-    /// [`MaskError::WrongCover`] when the runs do not add up to the picture.
+    /// [`MaskError::WrongCover`] when the runs do not add up to the picture, or the picture has
+    /// more than `u32::MAX` pixels.
     pub fn from_runs(width: u32, height: u32, runs: Vec<u32>) -> Result<Self, MaskError> {
         let got: u64 = runs.iter().map(|&r| u64::from(r)).sum();
-        if got != u64::from(width) * u64::from(height) {
+        let pixels = u64::from(width) * u64::from(height);
+        if got != pixels || pixels > u64::from(u32::MAX) {
             return Err(MaskError::WrongCover { width, height, got });
         }
         // Zero-length runs inside would make equal masks unequal.
@@ -417,6 +419,11 @@ mod tests {
         let mask = Mask::from_fn(4, 3, |_, _| true);
         assert_eq!(mask.runs(), [0, 12]);
         assert_eq!(mask.bounding_box(), Some(BoxXyxy::new(0.0, 0.0, 4.0, 3.0)));
+    }
+
+    #[test]
+    fn runs_over_more_pixels_than_a_run_can_count_are_refused() {
+        assert!(Mask::from_runs(u32::MAX, 2, vec![u32::MAX, 0, u32::MAX]).is_err());
     }
 
     #[test]
