@@ -29,7 +29,7 @@ fn frames() -> Vec<VideoFrame> {
 
 fn source(weights: &std::path::Path) -> DetectorSource {
     DetectorSource {
-        weights: weights.to_path_buf(),
+        weights: weights.into(),
         config: small_config(),
         merges: None,
         name: "small".into(),

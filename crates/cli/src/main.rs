@@ -6,6 +6,7 @@
 
 mod args;
 mod backend;
+mod builtin;
 mod commands;
 mod config;
 mod detections;
@@ -15,6 +16,7 @@ mod logging;
 mod printer;
 mod progress;
 mod reference;
+mod report;
 mod resolve;
 mod singular;
 mod sources;

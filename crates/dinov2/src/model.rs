@@ -201,7 +201,20 @@ impl Dinov2 {
         dtype: DType,
         device: &Device,
     ) -> Result<Self> {
-        let (names, checkpoint) = Names::detect(Checkpoint::open(path)?)?;
+        Self::from_checkpoint(Checkpoint::open(path)?, options, dtype, device)
+    }
+
+    /// As [`load`](Self::load), for a checkpoint that is open already.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load), but for opening the file.
+    pub fn from_checkpoint(
+        checkpoint: Checkpoint,
+        options: LoadOptions,
+        dtype: DType,
+        device: &Device,
+    ) -> Result<Self> {
+        let (names, checkpoint) = Names::detect(checkpoint)?;
         let config = Dinov2Config::detect(&checkpoint, names, options)?;
         let feed = names
             .feed(&checkpoint)

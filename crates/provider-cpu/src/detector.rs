@@ -1,14 +1,14 @@
 //! SAM 3.1 on the CPU behind the provider contract.
 
-use std::path::PathBuf;
+use std::{borrow::Cow, fs, path::Path};
 
 use candle_core::{DType, Device};
 use shelfscan_inference_core::{
-    FrameDetections, InferenceProvider, Lifecycle, ModelFingerprint, ProviderInfo, Result,
+    FrameDetections, InferenceError, InferenceProvider, Lifecycle, ModelFingerprint, ProviderInfo, Result,
     RgbImage, TextPrompt, VideoFrame,
 };
-use shelfscan_model_kit::weights::Checkpoint;
-use shelfscan_sam3::{DetectOptions, Sam3, Sam3Config, Tokenizer, WorkCounts, load_detector};
+use shelfscan_model_kit::weights::WeightSource;
+use shelfscan_sam3::{DetectOptions, Sam3, Sam3Config, Tokenizer, WorkCounts, detector_from};
 
 /// Steps before the model, for fingerprints.
 const PREPROCESSING: &str = "stretch-bilinear-antialias-u8-half";
@@ -17,18 +17,18 @@ const PREPROCESSING: &str = "stretch-bilinear-antialias-u8-half";
 #[derive(Clone, Debug)]
 pub struct DetectorSource {
     /// The checkpoint: `.pt`, `.pth` or `.safetensors`.
-    pub weights: PathBuf,
+    pub weights: WeightSource,
     /// Sizes of the model.
     pub config: Sam3Config,
-    /// A table of merges in CLIP's text format, for a model with its own vocabulary.
-    pub merges: Option<PathBuf>,
+    /// Table of merges in CLIP's text format, for a model with a vocabulary of its own.
+    pub merges: Option<Cow<'static, str>>,
     /// Name of the model in results, such as `sam3.1`.
     pub name: String,
 }
 
 impl DetectorSource {
     /// The released SAM 3.1.
-    pub fn sam3_1(weights: impl Into<PathBuf>) -> Self {
+    pub fn sam3_1(weights: impl Into<WeightSource>) -> Self {
         Self {
             weights: weights.into(),
             config: Sam3Config::sam3_1(),
@@ -36,6 +36,41 @@ impl DetectorSource {
             name: "sam3.1".into(),
         }
     }
+
+    /// A model of other sizes in a folder: `model.safetensors`, its sizes in `config.json` and,
+    /// when it has a vocabulary of its own, `merges.txt`. The folder's name is the model's.
+    ///
+    /// # Errors
+    /// [`InferenceError::Weights`] when `config.json` is missing or no such model.
+    pub fn folder(folder: impl AsRef<Path>) -> Result<Self> {
+        let folder = folder.as_ref();
+        let config_path = folder.join("config.json");
+        let config = read_text(&config_path)?;
+        let merges_path = folder.join("merges.txt");
+        let merges = match fs::exists(&merges_path) {
+            Ok(true) => Some(Cow::Owned(read_text(&merges_path)?)),
+            _ => None,
+        };
+        let name = folder.file_name().map(|n| n.to_string_lossy().into_owned());
+        Ok(Self {
+            weights: folder.join("model.safetensors").into(),
+            config: Sam3Config::from_json(&config).map_err(|e| InferenceError::Weights {
+                path: config_path,
+                reason: e.to_string(),
+                remedy: "restore the file that belongs to the weights".into(),
+            })?,
+            merges,
+            name: name.unwrap_or_else(|| "model".into()),
+        })
+    }
+}
+
+fn read_text(path: &Path) -> Result<String> {
+    fs::read_to_string(path).map_err(|e| InferenceError::Weights {
+        path: path.to_path_buf(),
+        reason: e.to_string(),
+        remedy: "a folder with a model holds model.safetensors and config.json".into(),
+    })
 }
 
 /// SAM 3.1 on the CPU in `f32`.
@@ -74,18 +109,16 @@ impl CpuDetector {
     fn load(&self) -> Result<(Sam3, ModelFingerprint)> {
         let source = &self.source;
         let tokenizer = match &source.merges {
-            Some(path) => {
-                let text = std::fs::read(path).map_err(|e| weights_error(path, &e.to_string()))?;
-                let merges = source.config.merges;
-                Tokenizer::with_merges(text.as_slice(), merges, source.config.context_length)?
+            Some(table) => {
+                let (merges, context) = (source.config.merges, source.config.context_length);
+                Tokenizer::with_merges(table.as_bytes(), merges, context)?
             }
             None => Tokenizer::new(source.config.context_length)?,
         };
+        let checkpoint = source.weights.open().map_err(shelfscan_sam3::Error::from)?;
+        let hash = checkpoint.sha256().map_err(shelfscan_sam3::Error::from)?;
         let (detector, _) =
-            load_detector(&source.weights, &source.config, DType::F32, &Device::Cpu)?;
-        let hash = Checkpoint::open(&source.weights)
-            .and_then(|c| c.sha256())
-            .map_err(shelfscan_sam3::Error::from)?;
+            detector_from(checkpoint, &source.config, DType::F32, &Device::Cpu)?;
         let fingerprint = ModelFingerprint {
             model: source.name.clone(),
             weights_hash: hash,
@@ -105,14 +138,6 @@ impl CpuDetector {
             detections: found.detections,
             notices: found.notices,
         })
-    }
-}
-
-fn weights_error(path: &std::path::Path, reason: &str) -> shelfscan_inference_core::InferenceError {
-    shelfscan_inference_core::InferenceError::Weights {
-        path: path.to_path_buf(),
-        reason: reason.into(),
-        remedy: "check that the file exists and may be read".into(),
     }
 }
 

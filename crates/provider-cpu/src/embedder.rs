@@ -1,7 +1,7 @@
 //! DINOv2 behind the [`Embedder`] contract.
 
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Mutex, OnceLock, PoisonError},
 };
 
@@ -13,7 +13,7 @@ use shelfscan_inference_core::{
 use shelfscan_model_kit::{
     lock::DeviceSection,
     preprocess::{FitPolicy, Normalisation, PictureFilter, fit, to_tensor},
-    weights::Checkpoint,
+    weights::WeightSource,
 };
 
 /// Version of the steps from picture to tensor; part of every fingerprint.
@@ -42,7 +42,7 @@ pub struct EmbedderOptions {
 /// shared the whole device region of a call runs alone.
 #[derive(Debug)]
 pub struct Dinov2Embedder {
-    weights: PathBuf,
+    weights: WeightSource,
     options: EmbedderOptions,
     device: Device,
     loading: Mutex<()>,
@@ -58,13 +58,13 @@ struct Loaded {
 
 impl Dinov2Embedder {
     /// An embedder on the CPU; nothing is read before [`warmup`](Embedder::warmup).
-    pub fn new(weights: impl Into<PathBuf>, options: EmbedderOptions) -> Self {
+    pub fn new(weights: impl Into<WeightSource>, options: EmbedderOptions) -> Self {
         Self::on_device(weights, options, Device::Cpu)
     }
 
     /// An embedder on another device of candle's, in f32.
     pub fn on_device(
-        weights: impl Into<PathBuf>,
+        weights: impl Into<WeightSource>,
         options: EmbedderOptions,
         device: Device,
     ) -> Self {
@@ -78,9 +78,9 @@ impl Dinov2Embedder {
         }
     }
 
-    /// The checkpoint's path.
+    /// The checkpoint's path, or the name that stands for one.
     pub fn weights(&self) -> &Path {
-        &self.weights
+        self.weights.path()
     }
 
     /// The model, loaded by the first caller while the others wait.
@@ -93,8 +93,13 @@ impl Dinov2Embedder {
             return Ok(loaded);
         }
         let section = DeviceSection::enter_if_exclusive(&self.device);
-        let model = Dinov2::load(&self.weights, self.options.load, DType::F32, &self.device)
-            .map_err(|e| weights_error(&self.weights, &e))?;
+        let checkpoint = self
+            .weights
+            .open()
+            .map_err(|e| weights_error(self.weights(), &e))?;
+        let load = self.options.load;
+        let model = Dinov2::from_checkpoint(checkpoint, load, DType::F32, &self.device)
+            .map_err(|e| weights_error(self.weights(), &e))?;
         drop(section);
         let side = self.side_px(&model)?;
         Ok(self.loaded.get_or_init(|| Loaded {
@@ -158,9 +163,11 @@ impl Embedder for Dinov2Embedder {
         let hash = if let Some(hash) = self.hash.get() {
             hash.clone()
         } else {
-            let hash = Checkpoint::open(&self.weights)
+            let hash = self
+                .weights
+                .open()
                 .and_then(|checkpoint| checkpoint.sha256())
-                .map_err(|e| weights_error(&self.weights, &e))?;
+                .map_err(|e| weights_error(self.weights(), &e))?;
             self.hash.get_or_init(|| hash).clone()
         };
         let config = loaded.model.config();
@@ -211,6 +218,8 @@ fn weights_error(path: &Path, error: &dyn std::error::Error) -> InferenceError {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     fn fixture() -> PathBuf {

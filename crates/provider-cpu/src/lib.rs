@@ -5,4 +5,5 @@ mod embedder;
 
 pub use detector::{CpuDetector, DetectorSource};
 pub use embedder::{Dinov2Embedder, EmbedderOptions};
-pub use shelfscan_sam3::DetectOptions;
+pub use shelfscan_model_kit::weights::WeightSource;
+pub use shelfscan_sam3::{DetectOptions, Sam3Config, Tiling};

@@ -83,6 +83,19 @@ pub fn load_detector(
     dtype: DType,
     device: &Device,
 ) -> Result<(Detector, LoadReport)> {
-    let checkpoint = open_checkpoint(path, config)?;
+    detector_from(Checkpoint::open(path)?, config, dtype, device)
+}
+
+/// As [`load_detector`], for a checkpoint that is open already.
+///
+/// # Errors
+/// As [`load_detector`], but for opening the file.
+pub fn detector_from(
+    checkpoint: Checkpoint,
+    config: &Sam3Config,
+    dtype: DType,
+    device: &Device,
+) -> Result<(Detector, LoadReport)> {
+    let checkpoint = canonical_checkpoint(checkpoint, config)?;
     Detector::new(&WeightReader::new(checkpoint, dtype, device), config)
 }

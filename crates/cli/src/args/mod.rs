@@ -2,6 +2,7 @@
 
 mod diff;
 mod gallery;
+mod report;
 mod scan;
 mod values;
 
@@ -13,8 +14,9 @@ pub(crate) use diff::{DiffArgs, DiffSettings};
 pub(crate) use gallery::{
     EnrollArgs, EnrollSettings, EvalArgs, EvalCommand, EvalGalleryArgs, GalleryArgs, GalleryCommand,
 };
+pub(crate) use report::ReportArgs;
 pub(crate) use scan::{ModelSettings, ProbeArgs, ReaderSettings, ScanArgs, ScanSettings};
-pub(crate) use values::{AnnotateArg, Prefer, PromptArg, RegionArg};
+pub(crate) use values::{AnnotateArg, Prefer, PromptArg, RegionArg, TilesArg};
 
 /// Says which products stand on a shelf, how many facings each has and where, from recorded video
 /// or a camera, and what it does not know.
@@ -60,6 +62,8 @@ pub(crate) enum Command {
     Scan(Box<ScanArgs>),
     /// Say what is in a source, or which cameras there are.
     Probe(ProbeArgs),
+    /// Make a page with counts, pictures and a timeline out of the results of a scan.
+    Report(ReportArgs),
     /// Compare two runs and say what moved.
     Diff(DiffArgs),
     /// Make a gallery out of a folder with one folder of pictures per SKU.

@@ -6,7 +6,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use shelfscan_pipeline::Shard;
 
-use super::{AnnotateArg, PromptArg, RegionArg, values::prefer_fields};
+use super::{AnnotateArg, PromptArg, RegionArg, TilesArg, values::prefer_fields};
 
 /// Arguments of `shelfscan scan`.
 #[derive(Debug, Args)]
@@ -195,6 +195,9 @@ pub(crate) struct ScanSettings {
     /// Do not save the best crop of every track.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = "Output")]
     pub(crate) no_crops: Option<bool>,
+    /// Write report.html, a page with counts, pictures and a timeline, into each source's folder.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = "Output")]
+    pub(crate) report: Option<bool>,
     /// Threads to use; results do not depend on it. [default: one each core]
     #[arg(long, value_name = "N", help_heading = "Output")]
     pub(crate) threads: Option<usize>,
@@ -241,6 +244,7 @@ prefer_fields!(ScanSettings {
     annotate,
     no_masks,
     no_crops,
+    report,
     threads,
     progress_secs,
 });
@@ -272,11 +276,21 @@ prefer_fields!(ReaderSettings {
 #[serde(default, rename_all = "kebab-case")]
 #[command(next_help_heading = "Models")]
 pub(crate) struct ModelSettings {
-    /// SAM 3.1 checkpoint that finds the products.
-    #[arg(long, value_name = "FILE")]
+    /// What finds the products: a SAM 3.1 checkpoint, or a folder with a smaller model of its kind
+    /// (model.safetensors, config.json, merges.txt). [default: the built-in shelf-tiny]
+    #[arg(long, value_name = "FILE|DIR")]
     pub(crate) weights: Option<PathBuf>,
-    /// DINOv2 checkpoint that tells SKUs apart.
-    #[arg(long, value_name = "FILE")]
+    /// Cut pictures into overlapping tiles before the detector looks at them: off, auto, or columns
+    /// and rows as in 2x2. For full bays and small packs. [default: off; 2x2 for shelf-tiny]
+    #[arg(long, value_name = "TILES")]
+    pub(crate) tiles: Option<TilesArg>,
+    /// Of two finds of a phrase whose masks share more than this part of the smaller one, the
+    /// better stays; 1 keeps both. [default: 0.5]
+    #[arg(long, value_name = "SHARE")]
+    pub(crate) duplicate_overlap: Option<f32>,
+    /// What tells SKUs apart: a DINOv2 checkpoint, or a folder with model.safetensors.
+    /// [default: the built-in pack-tiny]
+    #[arg(long, value_name = "FILE|DIR")]
     pub(crate) embedder_weights: Option<PathBuf>,
     /// Attention heads of the DINOv2 checkpoint. [default: one per 64 channels]
     #[arg(long, value_name = "N")]
@@ -289,6 +303,8 @@ pub(crate) struct ModelSettings {
 
 prefer_fields!(ModelSettings {
     weights,
+    tiles,
+    duplicate_overlap,
     embedder_weights,
     embedder_heads,
     embedder_size

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use shelfscan_inference_core::{BoxXyxy, TextPrompt};
 use shelfscan_pipeline::{Annotate, Region};
+use shelfscan_provider_cpu::Tiling;
 
 /// A setting that may come from a higher or a lower place.
 pub(crate) trait Prefer {
@@ -132,6 +133,52 @@ impl From<RegionArg> for String {
     }
 }
 
+/// How a picture is cut for the detector: `off`, `auto` or COLUMNSxROWS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct TilesArg(pub(crate) Tiling);
+
+impl FromStr for TilesArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!("`{text}` is no tiling; write off, auto, or columns and rows from 1 to 8 as in 2x2")
+        };
+        let tiling = match text {
+            "off" => Tiling::Off,
+            "auto" => Tiling::Auto,
+            _ => {
+                let (columns, rows) = text.split_once('x').ok_or_else(wrong)?;
+                let side = |n: &str| n.parse().ok().filter(|n| (1..=8).contains(n));
+                Tiling::Grid {
+                    columns: side(columns).ok_or_else(wrong)?,
+                    rows: side(rows).ok_or_else(wrong)?,
+                }
+            }
+        };
+        Ok(Self(tiling))
+    }
+}
+
+impl TryFrom<String> for TilesArg {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<TilesArg> for String {
+    fn from(TilesArg(tiling): TilesArg) -> Self {
+        match tiling {
+            Tiling::Off => "off".into(),
+            Tiling::Auto => "auto".into(),
+            Tiling::Grid { columns, rows } => format!("{columns}x{rows}"),
+        }
+    }
+}
+
 /// Whether to keep a record for people to look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
@@ -185,6 +232,18 @@ mod tests {
         }
         let region: RegionArg = "a=0,0,5,5.5".parse().unwrap();
         assert_eq!(String::from(region), "a=0,0,5,5.5");
+    }
+
+    #[test]
+    fn tiles_are_a_word_or_columns_and_rows() {
+        for text in ["off", "auto", "2x2", "8x1"] {
+            let tiles: TilesArg = text.parse().unwrap();
+            assert_eq!(String::from(tiles), text);
+        }
+        for bad in ["", "2", "0x2", "2x9", "2x", "AUTO"] {
+            let text = bad.parse::<TilesArg>().unwrap_err();
+            assert!(text.contains("as in 2x2"), "{text}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use shelfscan_gallery::eval::{
 use super::enroll::{Meter, clean_lines, decode, interruptible};
 use crate::{
     args::{EvalArgs, EvalCommand, EvalGalleryArgs, Prefer},
-    backend,
+    backend, builtin,
     config::Config,
     exit::Exit,
     printer::Printer,
@@ -29,7 +29,7 @@ fn gallery(args: EvalGalleryArgs, config: Config, printer: &Arc<Printer>) -> any
         None => EvalSet::from_folder(&args.folder)?,
     };
     let models = args.models.prefer(config.models);
-    let embedder = if models.embedder_weights.is_some() {
+    let embedder = if models.embedder_weights.is_some() || builtin::embedder().is_some() {
         Some(backend::open_embedder(&models)?)
     } else {
         printer.note("without --embedder-weights only the baselines are measured");

@@ -15,7 +15,10 @@ use shelfscan_pipeline::{
     CancelHandle, Existing, Identify, ReplayFiles, ScanPlan, Scanner, SourceReport, read_run,
 };
 
-use super::enroll::{Meter, decode};
+use super::{
+    enroll::{Meter, decode},
+    report,
+};
 use crate::{
     args::{ModelSettings, Prefer, ScanArgs},
     backend::{self, Detector},
@@ -80,6 +83,11 @@ pub(crate) fn run(args: &ScanArgs, config: Config, printer: &Arc<Printer>) -> an
             min_score: settings.min_score,
         },
     };
+    if let Detector::Model { models, .. } = &detector
+        && let Some(line) = backend::about_builtin(models, settings.gallery.is_some())
+    {
+        printer.note(&line);
+    }
     let mut provider = backend::open_provider(detector)?;
     set_threads(settings.threads)?;
     let identify = match &settings.gallery {
@@ -88,6 +96,11 @@ pub(crate) fn run(args: &ScanArgs, config: Config, printer: &Arc<Printer>) -> an
     };
 
     let read = plan.options.read.clone();
+    let folders: Vec<_> = plan
+        .sources
+        .iter()
+        .map(|s| args.out.join(&s.folder))
+        .collect();
     let prompts: Vec<Arc<str>> = plan
         .options
         .prompts
@@ -137,6 +150,7 @@ pub(crate) fn run(args: &ScanArgs, config: Config, printer: &Arc<Printer>) -> an
     summary.finish(cancel.is_cancelled());
     summary.write()?;
     ran?;
+    let reported = settings.report != Some(true) || report::write_beside(&folders, &read, printer);
 
     for phrase in watch.without_finds(prompts.iter().map(AsRef::as_ref)) {
         tell_nothing_found(phrase, printer);
@@ -153,12 +167,12 @@ pub(crate) fn run(args: &ScanArgs, config: Config, printer: &Arc<Printer>) -> an
         printer.data(&summary.table().to_string())?;
     }
     Ok(match summary.status {
-        ScanStatus::Complete => Exit::Done,
+        ScanStatus::Complete if reported => Exit::Done,
         ScanStatus::Interrupted => {
             printer.hint("go on with the same command and --resume");
             Exit::Interrupted
         }
-        ScanStatus::Running | ScanStatus::Incomplete => Exit::Failed,
+        ScanStatus::Complete | ScanStatus::Running | ScanStatus::Incomplete => Exit::Failed,
     })
 }
 
