@@ -47,23 +47,24 @@ fn main() -> Result<(), Failure> {
         .collect();
     let mut lines = std::io::BufWriter::new(std::fs::File::create(out.join("packs.jsonl"))?);
     for part in skus.chunks(128) {
-        part.par_iter().try_for_each(|&sku| -> Result<(), Failure> {
-            let folder = out.join(sku.0.to_string());
-            std::fs::create_dir_all(&folder)?;
-            for view in 0..views {
-                let crop = draw_crop(sku, view, side, &pictures);
-                let quality = 60 + Seeded::of(&[sku.0, view]).below(37) as u8;
-                let mut jpeg = Vec::new();
-                JpegEncoder::new_with_quality(&mut jpeg, quality).encode(
-                    crop.pixels(),
-                    crop.width(),
-                    crop.height(),
-                    ExtendedColorType::Rgb8,
-                )?;
-                std::fs::write(folder.join(format!("{view}.jpg")), jpeg)?;
-            }
-            Ok(())
-        })?;
+        part.par_iter()
+            .try_for_each(|&sku| -> Result<(), Failure> {
+                let folder = out.join(sku.0.to_string());
+                std::fs::create_dir_all(&folder)?;
+                for view in 0..views {
+                    let crop = draw_crop(sku, view, side, &pictures);
+                    let quality = 60 + Seeded::of(&[sku.0, view]).below(37) as u8;
+                    let mut jpeg = Vec::new();
+                    JpegEncoder::new_with_quality(&mut jpeg, quality).encode(
+                        crop.pixels(),
+                        crop.width(),
+                        crop.height(),
+                        ExtendedColorType::Rgb8,
+                    )?;
+                    std::fs::write(folder.join(format!("{view}.jpg")), jpeg)?;
+                }
+                Ok(())
+            })?;
         for sku in part {
             let line = json!({
                 "sku": sku.0.to_string(),

@@ -45,7 +45,12 @@ fn main() -> Result<(), Failure> {
         Some(dir) => read_pictures(&dir)?,
         None => Vec::new(),
     };
-    let options = StillOptions { side_px: side, zoom, kind: None, pictures: &pictures };
+    let options = StillOptions {
+        side_px: side,
+        zoom,
+        kind: None,
+        pictures: &pictures,
+    };
     let mut lines = std::io::BufWriter::new(std::fs::File::create(out.join("scenes.jsonl"))?);
     let indices: Vec<u64> = (0..count).collect();
     for part in indices.chunks(256) {
@@ -66,11 +71,21 @@ fn write(out: &Path, index: u64, still: &Still) -> Result<String, Failure> {
     let (w, h) = (still.image.width(), still.image.height());
     let name = format!("{index:06}");
     let mut jpeg = Vec::new();
-    JpegEncoder::new_with_quality(&mut jpeg, still.jpeg_quality).encode(still.image.pixels(), w, h, ExtendedColorType::Rgb8)?;
+    JpegEncoder::new_with_quality(&mut jpeg, still.jpeg_quality).encode(
+        still.image.pixels(),
+        w,
+        h,
+        ExtendedColorType::Rgb8,
+    )?;
     std::fs::write(out.join(format!("{name}.jpg")), jpeg)?;
     let ids: Vec<u8> = still.ids.iter().flat_map(|id| id.to_ne_bytes()).collect();
     let mut png = Vec::new();
-    PngEncoder::new_with_quality(&mut png, CompressionType::Fast, FilterType::Up).write_image(&ids, w, h, ExtendedColorType::L16)?;
+    PngEncoder::new_with_quality(&mut png, CompressionType::Fast, FilterType::Up).write_image(
+        &ids,
+        w,
+        h,
+        ExtendedColorType::L16,
+    )?;
     std::fs::write(out.join(format!("{name}.png")), png)?;
     let objects: Vec<_> = still
         .objects

@@ -140,7 +140,12 @@ impl Canvas {
     pub(crate) fn ellipse_with(&mut self, c: Point, r: Point, colour: impl Fn(f32, f32) -> Rgb) {
         let (rx, ry) = (r.0.max(0.3), r.1.max(0.3));
         self.paint(
-            [c.0 - rx - 1.0, c.1 - ry - 1.0, c.0 + rx + 1.0, c.1 + ry + 1.0],
+            [
+                c.0 - rx - 1.0,
+                c.1 - ry - 1.0,
+                c.0 + rx + 1.0,
+                c.1 + ry + 1.0,
+            ],
             |x, y| {
                 let (dx, dy) = ((x - c.0) / rx, (y - c.1) / ry);
                 let reach = (dx * dx + dy * dy).sqrt();
@@ -186,7 +191,13 @@ impl Canvas {
     }
 
     /// Strokes a set of segments with round ends as one shape.
-    pub(crate) fn stroke(&mut self, segments: &[(Point, Point)], radius: f32, colour: Rgb, alpha: f32) {
+    pub(crate) fn stroke(
+        &mut self,
+        segments: &[(Point, Point)],
+        radius: f32,
+        colour: Rgb,
+        alpha: f32,
+    ) {
         let mut b = [f32::MAX, f32::MAX, f32::MIN, f32::MIN];
         for (p, q) in segments {
             b[0] = b[0].min(p.0).min(q.0);

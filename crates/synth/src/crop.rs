@@ -32,7 +32,11 @@ pub fn draw_crop(sku: Sku, view: u64, side_px: u32, pictures: &[Picture]) -> Rgb
     ground(&mut stage, &mut rng, pictures, room_y + h);
     let at = Put {
         shadow: 0.3,
-        turn: if rng.chance(0.3) { rng.normal() * 0.05 } else { 0.0 },
+        turn: if rng.chance(0.3) {
+            rng.normal() * 0.05
+        } else {
+            0.0
+        },
         ..Put::new(room_x, room_y, w, h)
     };
     let squash = rng.log_range(0.88, 1.14);
@@ -59,13 +63,21 @@ pub fn draw_crop(sku: Sku, view: u64, side_px: u32, pictures: &[Picture]) -> Rgb
         }
     } else {
         let half = w.max(h) * 0.5 / rng.range(0.62, 1.12);
-        let (cx, cy) = (room_x + w * (0.5 + rng.range(-0.1, 0.1)), room_y + h * (0.5 + rng.range(-0.08, 0.08)));
+        let (cx, cy) = (
+            room_x + w * (0.5 + rng.range(-0.1, 0.1)),
+            room_y + h * (0.5 + rng.range(-0.08, 0.08)),
+        );
         cut = [cx - half, cy - half, cx + half, cy + half];
     }
     let s = side as f32;
     let skew = rng.pick(&[0.01, 0.03, 0.06]);
     let (cw, ch) = (cut[2] - cut[0], cut[3] - cut[1]);
-    let corners: [Point; 4] = [(cut[0], cut[1]), (cut[2], cut[1]), (cut[2], cut[3]), (cut[0], cut[3])];
+    let corners: [Point; 4] = [
+        (cut[0], cut[1]),
+        (cut[2], cut[1]),
+        (cut[2], cut[3]),
+        (cut[0], cut[3]),
+    ];
     let seen = corners.map(|c| {
         let middle = (cut[0] + cut[2]) * 0.5;
         (
@@ -95,7 +107,11 @@ pub fn draw_crop(sku: Sku, view: u64, side_px: u32, pictures: &[Picture]) -> Rgb
         }
         _ => {}
     }
-    let noise = if rng.chance(0.5) { rng.range(1.0, 10.0) / 255.0 } else { 0.0 };
+    let noise = if rng.chance(0.5) {
+        rng.range(1.0, 10.0) / 255.0
+    } else {
+        0.0
+    };
     let bytes = lens::develop(&out.px, noise, &mut rng);
     crate::picture(ow as u32, oh as u32, bytes)
 }
@@ -108,13 +124,21 @@ fn ground(stage: &mut Stage, rng: &mut Seeded, pictures: &[Picture], floor: f32)
             let wall = hsv(rng.unit(), rng.range(0.0, 0.15), rng.range(0.04, 0.9));
             let board = hsv(rng.unit(), rng.range(0.0, 0.3), rng.range(0.2, 1.0));
             let dark = rng.range(0.3, 0.9);
-            stage.fill(all, |_, y| scale(wall, dark + (1.0 - dark) * (y / floor).min(1.0)));
-            stage.fill([0.0, floor, w, h], |_, y| scale(board, 1.05 - 0.4 * (y - floor) / (h - floor)));
+            stage.fill(all, |_, y| {
+                scale(wall, dark + (1.0 - dark) * (y / floor).min(1.0))
+            });
+            stage.fill([0.0, floor, w, h], |_, y| {
+                scale(board, 1.05 - 0.4 * (y - floor) / (h - floor))
+            });
             if rng.chance(0.5) {
                 let tag_h = (h - floor) * rng.range(0.4, 0.9);
-                let tag = shapes::price_tag(rng, tag_h);
+                let tag = shapes::price_tag(rng.next_u64(), rng, tag_h);
                 let tag_w = tag_h * tag.w as f32 / tag.h as f32;
-                stage.put(&tag, Put::new(rng.range(0.1, 0.8) * w, floor + 1.0, tag_w, tag_h), 0);
+                stage.put(
+                    &tag,
+                    Put::new(rng.range(0.1, 0.8) * w, floor + 1.0, tag_w, tag_h),
+                    0,
+                );
             }
         }
         1 => {
@@ -123,7 +147,9 @@ fn ground(stage: &mut Stage, rng: &mut Seeded, pictures: &[Picture], floor: f32)
         }
         2 => {
             let fields = [(); 3].map(|()| Field::new(rng, 6, 6));
-            stage.fill(all, |x, y| [0, 1, 2].map(|c| (0.45 + 0.25 * fields[c].at(x / w, y / h)).clamp(0.0, 1.0)));
+            stage.fill(all, |x, y| {
+                [0, 1, 2].map(|c| (0.45 + 0.25 * fields[c].at(x / w, y / h)).clamp(0.0, 1.0))
+            });
         }
         _ => {
             let drawn = crate::print::drawn_picture(rng);
@@ -138,44 +164,96 @@ fn ground(stage: &mut Stage, rng: &mut Seeded, pictures: &[Picture], floor: f32)
     }
 }
 
-fn neighbour(stage: &mut Stage, rng: &mut Seeded, sku: Sku, own: &Sprite, at: Put, left: bool, pictures: &[Picture]) {
+fn neighbour(
+    stage: &mut Stage,
+    rng: &mut Seeded,
+    sku: Sku,
+    own: &Sprite,
+    at: Put,
+    left: bool,
+    pictures: &[Picture],
+) {
     let same = rng.chance(0.5);
     let look = if same {
         own.clone()
     } else {
-        let seed = if sku.family() < HELD_OUT_FROM { 0 } else { HELD_OUT_FROM };
-        let category = if rng.chance(0.5) { sku.category() } else { rng.pick(&Category::ALL) };
+        let seed = if sku.family() < HELD_OUT_FROM {
+            0
+        } else {
+            HELD_OUT_FROM
+        };
+        let category = if rng.chance(0.5) {
+            sku.category()
+        } else {
+            rng.pick(&Category::ALL)
+        };
         let other = Sku::of(Sku::family_for(rng, seed, category), rng.below(4));
         let height = at.h * rng.range(0.7, 1.15);
         shapes::draw(other, rng, (height * 0.8).max(12.0), pictures)
     };
-    let h = if same { at.h } else { at.h * rng.range(0.75, 1.1) };
+    let h = if same {
+        at.h
+    } else {
+        at.h * rng.range(0.75, 1.1)
+    };
     let w = h * look.w as f32 / look.h as f32;
     let gap = at.w * rng.range(-0.03, 0.1);
-    let x = if left { at.x - w - gap } else { at.x + at.w + gap };
+    let x = if left {
+        at.x - w - gap
+    } else {
+        at.x + at.w + gap
+    };
     let y = at.y + at.h - h + rng.range(-2.0, 2.0);
-    stage.put(&look, Put { gain: rng.range(0.8, 1.1), ..Put::new(x, y, w, h) }, 0);
+    stage.put(
+        &look,
+        Put {
+            gain: rng.range(0.8, 1.1),
+            ..Put::new(x, y, w, h)
+        },
+        0,
+    );
 }
 
 fn occluder(stage: &mut Stage, rng: &mut Seeded, at: Put) {
     let colour = [rng.unit(), rng.unit(), rng.unit()];
     let (w, h) = (at.w * rng.range(0.15, 0.45), at.h * rng.range(0.12, 0.4));
     let (x, y) = if rng.chance(0.5) {
-        (at.x + at.w * rng.range(-0.2, 0.9), at.y + at.h * rng.range(0.6, 1.0))
+        (
+            at.x + at.w * rng.range(-0.2, 0.9),
+            at.y + at.h * rng.range(0.6, 1.0),
+        )
     } else {
-        (if rng.chance(0.5) { at.x - w * 0.5 } else { at.x + at.w - w * 0.5 }, at.y + at.h * rng.range(0.0, 0.8))
+        (
+            if rng.chance(0.5) {
+                at.x - w * 0.5
+            } else {
+                at.x + at.w - w * 0.5
+            },
+            at.y + at.h * rng.range(0.0, 0.8),
+        )
     };
     if rng.chance(0.4) {
-        let tag = shapes::price_tag(rng, h.max(8.0));
+        let tag = shapes::price_tag(rng.next_u64(), rng, h.max(8.0));
         let wide = h * tag.w as f32 / tag.h as f32;
         stage.put(&tag, Put::new(x, y.max(at.y + at.h * 0.7), wide, h), 0);
     } else {
         let round = rng.chance(0.5);
         let shape = Sprite::from_fn(w as usize + 2, h as usize + 2, |px, py| {
             let (dx, dy) = (px / (w + 2.0) * 2.0 - 1.0, py / (h + 2.0) * 2.0 - 1.0);
-            let cover = if round && dx * dx + dy * dy > 1.0 { 0.0 } else { 1.0 };
+            let cover = if round && dx * dx + dy * dy > 1.0 {
+                0.0
+            } else {
+                1.0
+            };
             (scale(colour, 0.8 - 0.3 * dx), cover)
         });
-        stage.put(&shape, Put { turn: rng.range(-0.6, 0.6), ..Put::new(x, y, w, h) }, 0);
+        stage.put(
+            &shape,
+            Put {
+                turn: rng.range(-0.6, 0.6),
+                ..Put::new(x, y, w, h)
+            },
+            0,
+        );
     }
 }

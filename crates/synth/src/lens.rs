@@ -66,7 +66,11 @@ pub(crate) fn warp(stage: &Stage, view: &Homography, w: usize, h: usize) -> Stag
     let (limit_x, limit_y) = ((stage.w - 1) as f32, (stage.h - 1) as f32);
     let mirror = |t: f32, limit: f32| {
         let t = t.abs();
-        if t > limit { (2.0 * limit - t).clamp(0.0, limit) } else { t }
+        if t > limit {
+            (2.0 * limit - t).clamp(0.0, limit)
+        } else {
+            t
+        }
     };
     let m = &view.0;
     for y in 0..h {
@@ -98,7 +102,9 @@ pub(crate) fn warp(stage: &Stage, view: &Homography, w: usize, h: usize) -> Stag
 /// Blurs along x and y with a Gaussian of deviation `sigma` px.
 pub(crate) fn gaussian(px: &mut Vec<Rgb>, w: usize, h: usize, sigma: f32) {
     let reach = (sigma * 2.5).ceil().max(1.0) as isize;
-    let mut kernel: Vec<f32> = (-reach..=reach).map(|i| (-(i as f32 / sigma).powi(2) * 0.5).exp()).collect();
+    let mut kernel: Vec<f32> = (-reach..=reach)
+        .map(|i| (-(i as f32 / sigma).powi(2) * 0.5).exp())
+        .collect();
     let total: f32 = kernel.iter().sum();
     kernel.iter_mut().for_each(|k| *k /= total);
     let mut across = vec![[0.0f32; 3]; w * h];
@@ -151,7 +157,10 @@ pub(crate) fn smear(px: &mut Vec<Rgb>, w: usize, h: usize, length: f32, angle: f
 
 /// Halves the resolution by `factor` (0 to 1) and brings the size back.
 pub(crate) fn coarsen(px: &mut Vec<Rgb>, w: usize, h: usize, factor: f32) {
-    let (sw, sh) = (((w as f32 * factor) as usize).max(2), ((h as f32 * factor) as usize).max(2));
+    let (sw, sh) = (
+        ((w as f32 * factor) as usize).max(2),
+        ((h as f32 * factor) as usize).max(2),
+    );
     let mut small = vec![[0.0f32; 3]; sw * sh];
     let mut counts = vec![0.0f32; sw * sh];
     for y in 0..h {
@@ -184,15 +193,38 @@ pub(crate) fn coarsen(px: &mut Vec<Rgb>, w: usize, h: usize, factor: f32) {
 
 /// Light over the whole picture and colour of the lamps.
 pub(crate) fn light(px: &mut [Rgb], w: usize, h: usize, rng: &mut Seeded) {
-    let (angle, slope) = (rng.range(0.0, 6.28), if rng.chance(0.5) { rng.range(0.0, 0.6) } else { 0.0 });
+    let (angle, slope) = (
+        rng.range(0.0, 6.28),
+        if rng.chance(0.5) {
+            rng.range(0.0, 0.6)
+        } else {
+            0.0
+        },
+    );
     let (ax, ay) = (angle.cos() * slope, angle.sin() * slope);
-    let glare = if rng.chance(0.3) { rng.range(0.1, 0.5) } else { 0.0 };
+    let glare = if rng.chance(0.3) {
+        rng.range(0.1, 0.5)
+    } else {
+        0.0
+    };
     let (gx, gy, gs) = (rng.unit(), rng.unit(), rng.log_range(0.003, 0.05));
     let gain = rng.range(0.65, 1.4);
     let tint = [(); 3].map(|()| gain * (1.0 + rng.range(-0.1, 0.1)));
-    let saturation = if rng.chance(0.4) { rng.range(0.35, 1.25) } else { 1.0 };
-    let contrast = if rng.chance(0.3) { rng.range(0.75, 1.3) } else { 1.0 };
-    let vignette = if rng.chance(0.25) { rng.range(0.1, 0.6) } else { 0.0 };
+    let saturation = if rng.chance(0.4) {
+        rng.range(0.35, 1.25)
+    } else {
+        1.0
+    };
+    let contrast = if rng.chance(0.3) {
+        rng.range(0.75, 1.3)
+    } else {
+        1.0
+    };
+    let vignette = if rng.chance(0.25) {
+        rng.range(0.1, 0.6)
+    } else {
+        0.0
+    };
     for y in 0..h {
         let v = y as f32 / h as f32;
         for x in 0..w {
@@ -213,6 +245,25 @@ pub(crate) fn light(px: &mut [Rgb], w: usize, h: usize, rng: &mut Seeded) {
             for c in 0..3 {
                 let rich = grey + (p[c] - grey) * saturation;
                 p[c] = ((rich - 0.45) * contrast + 0.45) * on * tint[c] + add;
+            }
+        }
+    }
+}
+
+/// Bright bars that a pane of glass before the scene throws back.
+pub(crate) fn reflect(px: &mut [Rgb], w: usize, h: usize, rng: &mut Seeded) {
+    for _ in 0..1 + rng.below(3) {
+        let (lean, at, wide) = (rng.range(-0.8, 0.8), rng.unit(), rng.range(0.01, 0.08));
+        let strength = rng.range(0.08, 0.4);
+        for y in 0..h {
+            let v = y as f32 / h as f32 - 0.5;
+            for x in 0..w {
+                let d = ((x as f32 / w as f32 - at - lean * v) / wide).abs();
+                if d < 1.0 {
+                    let add = strength * (1.0 - d * d);
+                    let p = &mut px[y * w + x];
+                    *p = p.map(|c| c + add);
+                }
             }
         }
     }

@@ -4,7 +4,11 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use crate::{canvas::Picture, error::{Result, SynthError}, seeded::Seeded};
+use crate::{
+    canvas::Picture,
+    error::{Result, SynthError},
+    seeded::Seeded,
+};
 
 /// Photographs read at most.
 pub const MAX_PICTURES: usize = 1200;
@@ -35,7 +39,10 @@ pub fn read_pictures(dir: &Path) -> Result<Vec<Picture>> {
 }
 
 fn collect(dir: &Path, paths: &mut Vec<PathBuf>) -> Result<()> {
-    let fail = |error| SynthError::Io { error, path: dir.into() };
+    let fail = |error| SynthError::Io {
+        error,
+        path: dir.into(),
+    };
     for entry in std::fs::read_dir(dir).map_err(fail)? {
         let path = entry.map_err(fail)?.path();
         if path.is_dir() {
@@ -56,5 +63,8 @@ fn read(path: &Path) -> Option<Picture> {
     let square = image::imageops::crop_imm(&photo, x, y, side, side).to_image();
     let small = image::imageops::thumbnail(&square, SIDE, SIDE);
     let pixels = small.pixels().map(|p| p.0).collect();
-    Some(Picture { side: SIDE as usize, pixels })
+    Some(Picture {
+        side: SIDE as usize,
+        pixels,
+    })
 }

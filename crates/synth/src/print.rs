@@ -38,7 +38,9 @@ fn syllables(rng: &mut Seeded, low: u32, high: u32) -> String {
         "b", "c", "d", "f", "g", "h", "j", "k", "l", "m", "n", "p", "r", "s", "t", "v", "w", "z",
         "br", "ch", "cr", "dr", "fl", "gr", "pl", "pr", "sh", "st", "tr", "th",
     ];
-    const MIDDLE: &[&str] = &["a", "e", "i", "o", "u", "a", "e", "o", "ee", "oo", "ia", "y"];
+    const MIDDLE: &[&str] = &[
+        "a", "e", "i", "o", "u", "a", "e", "o", "ee", "oo", "ia", "y",
+    ];
     const LAST: &[&str] = &["", "", "", "", "n", "l", "r", "s", "t", "x", "m"];
     let mut word = String::new();
     for _ in 0..low + rng.below(high - low) {
@@ -85,10 +87,18 @@ fn palette(rng: &mut Seeded) -> [Rgb; 4] {
     } else if kind < 0.4 {
         hsv(hue, rng.range(0.1, 0.9), rng.range(0.04, 0.25))
     } else if kind < 0.5 {
-        hsv(rng.range(0.05, 0.12), rng.range(0.3, 0.6), rng.range(0.45, 0.8))
+        hsv(
+            rng.range(0.05, 0.12),
+            rng.range(0.3, 0.6),
+            rng.range(0.45, 0.8),
+        )
     } else if kind < 0.66 {
         // Packaging favours red and yellow.
-        hsv(rng.range(-0.04, 0.16), rng.range(0.75, 1.0), rng.range(0.6, 1.0))
+        hsv(
+            rng.range(-0.04, 0.16),
+            rng.range(0.75, 1.0),
+            rng.range(0.6, 1.0),
+        )
     } else {
         hsv(hue, rng.range(0.4, 1.0), rng.range(0.35, 1.0))
     };
@@ -100,7 +110,11 @@ fn palette(rng: &mut Seeded) -> [Rgb; 4] {
     };
     let accent = hsv(rng.unit(), rng.range(0.5, 1.0), rng.range(0.5, 1.0));
     let ink = if luma(base) < 0.55 {
-        if rng.chance(0.75) { WHITE } else { hsv(rng.range(0.1, 0.17), rng.range(0.3, 0.9), 1.0) }
+        if rng.chance(0.75) {
+            WHITE
+        } else {
+            hsv(rng.range(0.1, 0.17), rng.range(0.3, 0.9), 1.0)
+        }
     } else if rng.chance(0.6) {
         hsv(rng.unit(), rng.range(0.3, 1.0), rng.range(0.05, 0.4))
     } else {
@@ -178,7 +192,11 @@ impl Design {
         match self.ground {
             1 => {
                 let turn = rng.chance(0.3);
-                c.paint([0.0, 0.0, w, h], |_, _| 1.0, |x, y| mix(base, second, if turn { x / w } else { y / h }));
+                c.paint(
+                    [0.0, 0.0, w, h],
+                    |_, _| 1.0,
+                    |x, y| mix(base, second, if turn { x / w } else { y / h }),
+                );
             }
             2 => {
                 let y = h * rng.range(0.25, 0.75);
@@ -187,7 +205,10 @@ impl Design {
             3 => {
                 for i in 0..2 + rng.below(4) {
                     let y = rng.range(0.0, h);
-                    c.rect([0.0, y, w, y + h * rng.range(0.02, 0.12)], if i % 2 == 0 { second } else { accent });
+                    c.rect(
+                        [0.0, y, w, y + h * rng.range(0.02, 0.12)],
+                        if i % 2 == 0 { second } else { accent },
+                    );
                 }
             }
             4 => {
@@ -195,7 +216,16 @@ impl Design {
                 let lean = rng.range(-1.0, 1.0) * h;
                 let mut x = -2.0 * w - h;
                 while x < 3.0 * w {
-                    c.polygon(&[(x, 0.0), (x + step, 0.0), (x + step + lean, h), (x + lean, h)], second, 1.0);
+                    c.polygon(
+                        &[
+                            (x, 0.0),
+                            (x + step, 0.0),
+                            (x + step + lean, h),
+                            (x + lean, h),
+                        ],
+                        second,
+                        1.0,
+                    );
                     x += step * 2.0;
                 }
             }
@@ -216,10 +246,22 @@ impl Design {
             6 => {
                 let picture = print_of(rng, pictures);
                 let share = if rng.chance(0.5) { 0.4 } else { 0.0 };
-                let (u0, v0, span) = (rng.range(0.0, 0.3), rng.range(0.0, 0.3), rng.range(0.5, 0.7));
-                c.paint([0.0, 0.0, w, h], |_, _| 1.0, |x, y| {
-                    mix(picture.at(u0 + x / w * span, v0 + y / h * span), base, share)
-                });
+                let (u0, v0, span) = (
+                    rng.range(0.0, 0.3),
+                    rng.range(0.0, 0.3),
+                    rng.range(0.5, 0.7),
+                );
+                c.paint(
+                    [0.0, 0.0, w, h],
+                    |_, _| 1.0,
+                    |x, y| {
+                        mix(
+                            picture.at(u0 + x / w * span, v0 + y / h * span),
+                            base,
+                            share,
+                        )
+                    },
+                );
             }
             7 => {
                 if rng.chance(0.5) {
@@ -236,7 +278,15 @@ impl Design {
                     let a = std::f32::consts::TAU * i as f32 / n as f32;
                     let b = a + std::f32::consts::PI / n as f32;
                     let r = w + h;
-                    c.polygon(&[(cx, cy), (cx + r * a.cos(), cy + r * a.sin()), (cx + r * b.cos(), cy + r * b.sin())], mix(base, second, 0.7), 1.0);
+                    c.polygon(
+                        &[
+                            (cx, cy),
+                            (cx + r * a.cos(), cy + r * a.sin()),
+                            (cx + r * b.cos(), cy + r * b.sin()),
+                        ],
+                        mix(base, second, 0.7),
+                        1.0,
+                    );
                 }
             }
             9 => {
@@ -259,7 +309,12 @@ impl Design {
                 // A diagonal half.
                 let (a, b) = (h * rng.range(0.1, 0.9), h * rng.range(0.1, 0.9));
                 c.polygon(&[(0.0, a), (w, b), (w, h), (0.0, h)], second, 1.0);
-                c.stroke(&[((0.0, a), (w, b))], h * rng.range(0.005, 0.03), accent, 1.0);
+                c.stroke(
+                    &[((0.0, a), (w, b))],
+                    h * rng.range(0.005, 0.03),
+                    accent,
+                    1.0,
+                );
             }
             11 => {
                 let t = w.min(h) * rng.range(0.03, 0.09);
@@ -278,9 +333,18 @@ impl Design {
 
     fn draw_motif(&self, c: &mut Canvas, own: &mut Seeded, pictures: &[Picture]) {
         const PLACES: [[f32; 4]; 12] = [
-            [0.1, 0.45, 0.9, 0.9], [0.05, 0.5, 0.95, 1.0], [0.2, 0.4, 0.8, 0.75], [0.1, 0.1, 0.9, 0.5],
-            [0.0, 0.55, 1.0, 1.0], [0.3, 0.35, 0.7, 0.65], [0.5, 0.4, 1.0, 0.9], [0.0, 0.3, 1.0, 0.75],
-            [0.0, 0.35, 0.55, 0.95], [0.15, 0.5, 0.85, 0.95], [0.1, 0.25, 0.9, 0.7], [0.25, 0.55, 0.75, 0.9],
+            [0.1, 0.45, 0.9, 0.9],
+            [0.05, 0.5, 0.95, 1.0],
+            [0.2, 0.4, 0.8, 0.75],
+            [0.1, 0.1, 0.9, 0.5],
+            [0.0, 0.55, 1.0, 1.0],
+            [0.3, 0.35, 0.7, 0.65],
+            [0.5, 0.4, 1.0, 0.9],
+            [0.0, 0.3, 1.0, 0.75],
+            [0.0, 0.35, 0.55, 0.95],
+            [0.15, 0.5, 0.85, 0.95],
+            [0.1, 0.25, 0.9, 0.7],
+            [0.25, 0.55, 0.75, 0.9],
         ];
         let (w, h) = (c.w as f32, c.h as f32);
         let p = PLACES[self.layout as usize % PLACES.len()];
@@ -291,8 +355,17 @@ impl Design {
         match self.motif {
             0..=2 => {
                 let picture = print_of(own, pictures);
-                let (u0, v0, span) = (own.range(0.0, 0.3), own.range(0.0, 0.3), own.range(0.55, 0.7));
-                let paint = |x: f32, y: f32| picture.at(u0 + (x - b[0]) / (b[2] - b[0]) * span, v0 + (y - b[1]) / (b[3] - b[1]) * span);
+                let (u0, v0, span) = (
+                    own.range(0.0, 0.3),
+                    own.range(0.0, 0.3),
+                    own.range(0.55, 0.7),
+                );
+                let paint = |x: f32, y: f32| {
+                    picture.at(
+                        u0 + (x - b[0]) / (b[2] - b[0]) * span,
+                        v0 + (y - b[1]) / (b[3] - b[1]) * span,
+                    )
+                };
                 if own.chance(0.55) {
                     c.ellipse_with((cx, cy), (rx, ry), paint);
                 } else {
@@ -308,7 +381,11 @@ impl Design {
                     let colour = own.pick(&colours);
                     match own.below(4) {
                         0 | 1 => c.ellipse((x, y), (a, bb), colour),
-                        2 => c.polygon(&[(x, y - bb), (x + a, y + bb), (x - a, y + bb * 0.7)], colour, 1.0),
+                        2 => c.polygon(
+                            &[(x, y - bb), (x + a, y + bb), (x - a, y + bb * 0.7)],
+                            colour,
+                            1.0,
+                        ),
                         _ => c.rect([x - a, y - bb, x + a, y + bb], colour),
                     }
                 }
@@ -316,14 +393,25 @@ impl Design {
             4 => {
                 // Round fruit or biscuits with light on them.
                 let r = rx.min(ry) * own.range(0.3, 0.6);
-                let colour = hsv(own.range(-0.05, 0.4), own.range(0.5, 1.0), own.range(0.5, 1.0));
+                let colour = hsv(
+                    own.range(-0.05, 0.4),
+                    own.range(0.5, 1.0),
+                    own.range(0.5, 1.0),
+                );
                 for _ in 0..3 + own.below(8) {
-                    let (x, y) = (own.range(b[0], b[2]), own.range(b[1] + r, b[3].max(b[1] + r + 1.0)));
+                    let (x, y) = (
+                        own.range(b[0], b[2]),
+                        own.range(b[1] + r, b[3].max(b[1] + r + 1.0)),
+                    );
                     let tint = scale(colour, own.range(0.75, 1.1));
                     c.ellipse_with((x, y), (r, r * 0.95), |px, py| {
                         let (dx, dy) = ((px - x) / r + 0.35, (py - y) / r + 0.4);
                         let d = dx * dx + dy * dy;
-                        mix(scale(tint, 1.15 - 0.4 * d.min(1.9)), WHITE, (0.5 - d * 4.0).clamp(0.0, 0.5))
+                        mix(
+                            scale(tint, 1.15 - 0.4 * d.min(1.9)),
+                            WHITE,
+                            (0.5 - d * 4.0).clamp(0.0, 0.5),
+                        )
                     });
                 }
             }
@@ -338,7 +426,14 @@ impl Design {
                     })
                     .collect();
                 c.polygon(&star, colour, 1.0);
-                self.sub_face.draw(c, &self.sub, (cx, cy), (rx * 1.3 / self.sub_face.width(&self.sub)).min(ry * 0.5), 0.0, if luma(colour) > 0.5 { BLACK } else { WHITE });
+                self.sub_face.draw(
+                    c,
+                    &self.sub,
+                    (cx, cy),
+                    (rx * 1.3 / self.sub_face.width(&self.sub)).min(ry * 0.5),
+                    0.0,
+                    if luma(colour) > 0.5 { BLACK } else { WHITE },
+                );
             }
             6 => {
                 // A bowl, a leaf or a shield: one strong emblem.
@@ -347,23 +442,41 @@ impl Design {
                     0 => {
                         c.ellipse((cx, cy), (rx * 0.9, ry * 0.25), WHITE);
                         c.ellipse((cx, cy), (rx * 0.78, ry * 0.2), colour);
-                        let half: Vec<Point> = (0..=12).map(|i| { let a = std::f32::consts::PI * i as f32 / 12.0; (cx + rx * 0.9 * a.cos(), cy + ry * 0.8 * a.sin()) }).collect();
+                        let half: Vec<Point> = (0..=12)
+                            .map(|i| {
+                                let a = std::f32::consts::PI * i as f32 / 12.0;
+                                (cx + rx * 0.9 * a.cos(), cy + ry * 0.8 * a.sin())
+                            })
+                            .collect();
                         c.polygon(&half, scale(self.accent, 0.9), 1.0);
                     }
                     1 => {
                         for (a, s) in [(-0.5f32, 0.8f32), (0.4, 1.0), (1.2, 0.7)] {
                             let (sn, cs) = a.sin_cos();
-                            let leaf: Vec<Point> = (0..=16).map(|i| {
-                                let t = i as f32 / 16.0 * std::f32::consts::TAU;
-                                let (x, y) = (t.cos(), t.sin() * (0.35 * (1.0 - t.cos() * 0.6)));
-                                let (x, y) = ((x + 0.8) * 0.6 * s, y * 0.7 * s);
-                                (cx + rx * (x * cs - y * sn), cy + ry * (x * sn + y * cs))
-                            }).collect();
+                            let leaf: Vec<Point> = (0..=16)
+                                .map(|i| {
+                                    let t = i as f32 / 16.0 * std::f32::consts::TAU;
+                                    let (x, y) =
+                                        (t.cos(), t.sin() * (0.35 * (1.0 - t.cos() * 0.6)));
+                                    let (x, y) = ((x + 0.8) * 0.6 * s, y * 0.7 * s);
+                                    (cx + rx * (x * cs - y * sn), cy + ry * (x * sn + y * cs))
+                                })
+                                .collect();
                             c.polygon(&leaf, mix(colour, self.palette[1], (a + 0.5) * 0.3), 1.0);
                         }
                     }
                     _ => {
-                        c.polygon(&[(cx - rx * 0.8, cy - ry), (cx + rx * 0.8, cy - ry), (cx + rx * 0.8, cy + ry * 0.2), (cx, cy + ry), (cx - rx * 0.8, cy + ry * 0.2)], self.accent, 1.0);
+                        c.polygon(
+                            &[
+                                (cx - rx * 0.8, cy - ry),
+                                (cx + rx * 0.8, cy - ry),
+                                (cx + rx * 0.8, cy + ry * 0.2),
+                                (cx, cy + ry),
+                                (cx - rx * 0.8, cy + ry * 0.2),
+                            ],
+                            self.accent,
+                            1.0,
+                        );
                         c.ellipse((cx, cy - ry * 0.2), (rx * 0.5, ry * 0.5), colour);
                     }
                 }
@@ -373,21 +486,50 @@ impl Design {
     }
 
     fn draw_words(&self, c: &mut Canvas, rng: &mut Seeded, own: &mut Seeded) {
-        const BRAND_AT: [f32; 12] = [0.2, 0.28, 0.15, 0.7, 0.25, 0.12, 0.2, 0.15, 0.16, 0.3, 0.12, 0.35];
+        const BRAND_AT: [f32; 12] = [
+            0.2, 0.28, 0.15, 0.7, 0.25, 0.12, 0.2, 0.15, 0.16, 0.3, 0.12, 0.35,
+        ];
         let (w, h) = (c.w as f32, c.h as f32);
         let upright = h > w * 1.9 && rng.chance(0.4);
         let (room, along) = if upright { (h * 0.8, w) } else { (w * 0.88, h) };
         let long = self.brand_face.width(&self.brand).max(0.8);
-        let size = (room / long * rng.range(0.6, 1.0)).min(along * if upright { 0.4 } else { 0.24 });
-        let y = if upright { h * 0.45 } else { (BRAND_AT[self.layout as usize % 12] * h).max(size * 0.75) };
-        let centre = (w * 0.5 + if rng.chance(0.2) { w * rng.range(-0.06, 0.06) } else { 0.0 }, y);
-        let turn = if upright { -std::f32::consts::FRAC_PI_2 } else if rng.chance(0.2) { rng.range(-0.2, 0.2) } else { 0.0 };
+        let size =
+            (room / long * rng.range(0.6, 1.0)).min(along * if upright { 0.4 } else { 0.24 });
+        let y = if upright {
+            h * 0.45
+        } else {
+            (BRAND_AT[self.layout as usize % 12] * h).max(size * 0.75)
+        };
+        let centre = (
+            w * 0.5
+                + if rng.chance(0.2) {
+                    w * rng.range(-0.06, 0.06)
+                } else {
+                    0.0
+                },
+            y,
+        );
+        let turn = if upright {
+            -std::f32::consts::FRAC_PI_2
+        } else if rng.chance(0.2) {
+            rng.range(-0.2, 0.2)
+        } else {
+            0.0
+        };
         let half = long * size * 0.5;
         let mut ink = self.palette[3];
         let plated = rng.chance(0.55);
         if plated {
-            let plate = if rng.chance(0.7) { self.palette[2] } else { self.palette[1] };
-            let (px, py) = if upright { (size * 0.85, half * 1.12) } else { (half * 1.15, size * 0.85) };
+            let plate = if rng.chance(0.7) {
+                self.palette[2]
+            } else {
+                self.palette[1]
+            };
+            let (px, py) = if upright {
+                (size * 0.85, half * 1.12)
+            } else {
+                (half * 1.15, size * 0.85)
+            };
             let b = [centre.0 - px, y - py, centre.0 + px, y + py];
             match rng.below(4) {
                 0 => c.ellipse(centre, (px * 1.1, py * 1.15), plate),
@@ -395,32 +537,86 @@ impl Design {
                 2 => c.rect([0.0, b[1], w, b[3]], plate),
                 _ => c.rect(b, plate),
             }
-            ink = if luma(plate) < 0.5 { WHITE } else { mix(BLACK, self.palette[1], 0.2) };
+            ink = if luma(plate) < 0.5 {
+                WHITE
+            } else {
+                mix(BLACK, self.palette[1], 0.2)
+            };
         }
-        let arch = if upright || plated { 0.0 } else { rng.range(-0.1, 0.5).max(0.0) };
+        let arch = if upright || plated {
+            0.0
+        } else {
+            rng.range(-0.1, 0.5).max(0.0)
+        };
         if self.foreign {
-            signs(c, Seeded::new(self.family_seed), centre, size, half, upright, ink);
+            signs(
+                c,
+                Seeded::new(self.family_seed),
+                centre,
+                size,
+                half,
+                upright,
+                ink,
+            );
         } else {
             if rng.chance(0.25) && size > 7.0 {
                 let back = if luma(ink) > 0.5 { BLACK } else { WHITE };
-                let bold = Face { weight: self.brand_face.weight + 0.07, ..self.brand_face };
+                let bold = Face {
+                    weight: self.brand_face.weight + 0.07,
+                    ..self.brand_face
+                };
                 bold.draw_arched(c, &self.brand, centre, size, turn, arch, back);
             }
-            self.brand_face.draw_arched(c, &self.brand, centre, size, turn, arch, ink);
+            self.brand_face
+                .draw_arched(c, &self.brand, centre, size, turn, arch, ink);
         }
         // The variant's own words.
         let sub_long = self.sub_face.width(&self.sub).max(0.8);
-        let sub_size = (size * rng.range(0.4, 0.75)).min(w * 0.85 / sub_long).min(h * 0.14);
-        let sub_y = if upright { h * rng.range(0.9, 0.95) } else { y + size * rng.range(0.9, 1.5) };
-        let colour = if own.chance(0.3) { self.accent } else { self.palette[3] };
+        let sub_size = (size * rng.range(0.4, 0.75))
+            .min(w * 0.85 / sub_long)
+            .min(h * 0.14);
+        let sub_y = if upright {
+            h * rng.range(0.9, 0.95)
+        } else {
+            y + size * rng.range(0.9, 1.5)
+        };
+        let colour = if own.chance(0.3) {
+            self.accent
+        } else {
+            self.palette[3]
+        };
         if own.chance(0.35) {
             let (px, py) = (sub_long * sub_size * 0.58, sub_size * 0.8);
-            c.round_rect([w * 0.5 - px, sub_y - py, w * 0.5 + px, sub_y + py], sub_size * 0.3, self.accent);
-            self.sub_face.draw(c, &self.sub, (w * 0.5, sub_y), sub_size, 0.0, if luma(self.accent) > 0.5 { BLACK } else { WHITE });
+            c.round_rect(
+                [w * 0.5 - px, sub_y - py, w * 0.5 + px, sub_y + py],
+                sub_size * 0.3,
+                self.accent,
+            );
+            self.sub_face.draw(
+                c,
+                &self.sub,
+                (w * 0.5, sub_y),
+                sub_size,
+                0.0,
+                if luma(self.accent) > 0.5 {
+                    BLACK
+                } else {
+                    WHITE
+                },
+            );
         } else if self.foreign && own.chance(0.7) {
-            signs(c, own.clone(), (w * 0.5, sub_y), sub_size, sub_long * sub_size * 0.5, false, colour);
+            signs(
+                c,
+                own.clone(),
+                (w * 0.5, sub_y),
+                sub_size,
+                sub_long * sub_size * 0.5,
+                false,
+                colour,
+            );
         } else {
-            self.sub_face.draw(c, &self.sub, (w * 0.5, sub_y), sub_size, 0.0, colour);
+            self.sub_face
+                .draw(c, &self.sub, (w * 0.5, sub_y), sub_size, 0.0, colour);
         }
     }
 
@@ -430,20 +626,54 @@ impl Design {
         for _ in 0..rng.below(5) {
             let text = syllables(own, 2, 6);
             let size = h * rng.range(0.02, 0.05);
-            self.sub_face.draw(c, &text, (w * rng.range(0.2, 0.8), h * rng.range(0.05, 0.97)), size, 0.0, ink);
+            self.sub_face.draw(
+                c,
+                &text,
+                (w * rng.range(0.2, 0.8), h * rng.range(0.05, 0.97)),
+                size,
+                0.0,
+                ink,
+            );
         }
         if rng.chance(0.3) {
             let (x, y) = (w * rng.range(0.05, 0.7), h * rng.range(0.6, 0.9));
             let fill = rng.pick(&[self.palette[2], WHITE, self.accent]);
             c.rect([x, y, x + w * 0.25, y + h * 0.08], fill);
-            self.sub_face.draw(c, "250", (x + w * 0.125, y + h * 0.04), h * 0.045, 0.0, if luma(fill) > 0.5 { BLACK } else { WHITE });
+            self.sub_face.draw(
+                c,
+                "250",
+                (x + w * 0.125, y + h * 0.04),
+                h * 0.045,
+                0.0,
+                if luma(fill) > 0.5 { BLACK } else { WHITE },
+            );
         }
         if own.chance(0.3) {
-            let (x, y, r) = (w * own.range(0.15, 0.85), h * own.range(0.1, 0.9), w.min(h) * own.range(0.1, 0.22));
+            let (x, y, r) = (
+                w * own.range(0.15, 0.85),
+                h * own.range(0.1, 0.9),
+                w.min(h) * own.range(0.1, 0.22),
+            );
             c.ellipse((x, y), (r, r), self.accent);
             let word = own.pick(&["NEW", "BIO", "2X", "50%", "PLUS", "0%", "XL"]);
-            let face = Face { stretch: 0.8, slant: 0.0, weight: 0.11, spacing: 0.0 };
-            face.draw(c, word, (x, y), r * 0.6, own.range(-0.3, 0.3), if luma(self.accent) > 0.5 { BLACK } else { WHITE });
+            let face = Face {
+                stretch: 0.8,
+                slant: 0.0,
+                weight: 0.11,
+                spacing: 0.0,
+            };
+            face.draw(
+                c,
+                word,
+                (x, y),
+                r * 0.6,
+                own.range(-0.3, 0.3),
+                if luma(self.accent) > 0.5 {
+                    BLACK
+                } else {
+                    WHITE
+                },
+            );
         }
         if rng.chance(0.2) {
             let (x, y) = (w * rng.range(0.5, 0.7), h * rng.range(0.8, 0.9));
@@ -459,13 +689,24 @@ pub(crate) fn barcode(c: &mut Canvas, rng: &mut Seeded, b: [f32; 4]) {
     let unit = ((b[2] - b[0]) / 40.0).max(0.5);
     while x < b[2] - 1.0 {
         let bar = unit * (1 + rng.below(3)) as f32;
-        c.rect([x, b[1] + 1.0, (x + bar).min(b[2] - 1.0), b[3] - 1.0], BLACK);
+        c.rect(
+            [x, b[1] + 1.0, (x + bar).min(b[2] - 1.0), b[3] - 1.0],
+            BLACK,
+        );
         x += bar + unit * (1 + rng.below(3)) as f32;
     }
 }
 
 /// Square signs of a script that is not Latin: a few strokes each in a box.
-fn signs(c: &mut Canvas, mut rng: Seeded, centre: Point, size: f32, half: f32, upright: bool, ink: Rgb) {
+fn signs(
+    c: &mut Canvas,
+    mut rng: Seeded,
+    centre: Point,
+    size: f32,
+    half: f32,
+    upright: bool,
+    ink: Rgb,
+) {
     let count = ((half * 2.0 / (size * 1.15)) as u32).clamp(1, 7);
     let weight = size * rng.range(0.055, 0.12);
     for i in 0..count {
@@ -476,16 +717,36 @@ fn signs(c: &mut Canvas, mut rng: Seeded, centre: Point, size: f32, half: f32, u
             (centre.0 + shift - size * 0.5, centre.1 - size * 0.5)
         };
         let mut strokes = Vec::new();
-        let grid = |rng: &mut Seeded| rng.below(4) as f32 / 3.0;
-        for _ in 0..3 + rng.below(5) {
+        let place = |p: Point| (x0 + p.0 * size, y0 + p.1 * size);
+        let grid = |rng: &mut Seeded| rng.below(5) as f32 / 4.0;
+        let dense = rng.chance(0.5);
+        for _ in 0..if dense {
+            4 + rng.below(5)
+        } else {
+            2 + rng.below(3)
+        } {
             let (a, b) = (grid(&mut rng), grid(&mut rng));
-            let end = match rng.below(5) {
-                0 | 1 => ((0.0, a), (1.0, a)),
-                2 | 3 => ((a, 0.0), (a, 1.0)),
-                _ => ((a, 0.1), (b, 1.0)),
-            };
-            let place = |p: Point| (x0 + p.0 * size, y0 + p.1 * size);
-            strokes.push((place(end.0), place(end.1)));
+            match rng.below(7) {
+                0 | 1 => {
+                    let (l, r) = (rng.range(0.0, 0.4), rng.range(0.6, 1.0));
+                    strokes.push((place((l, a)), place((r, a))));
+                }
+                2 | 3 => {
+                    let (t, d) = (rng.range(0.0, 0.5), rng.range(0.6, 1.0));
+                    strokes.push((place((a, t)), place((a, d))));
+                }
+                4 => strokes.push((place((a, rng.range(0.0, 0.5))), place((b, 1.0)))),
+                5 => strokes.push((place((a, b)), place((a + 0.15, b + 0.2)))),
+                _ => {
+                    // A hook, as cursive signs have.
+                    let (r, from) = (rng.range(0.2, 0.45), rng.range(0.0, 6.28));
+                    let point = |i: u32| {
+                        let t = from + i as f32 * 0.8;
+                        place((0.5 + r * t.cos(), 0.55 + r * t.sin()))
+                    };
+                    strokes.extend((0..5).map(|i| (point(i), point(i + 1))));
+                }
+            }
         }
         c.stroke(&strokes, weight, ink, 1.0);
     }
@@ -504,20 +765,38 @@ fn print_of<'p>(rng: &mut Seeded, pictures: &'p [Picture]) -> Cow<'p, Picture> {
 /// A picture of round things on a soft ground, 48 px a side.
 pub(crate) fn drawn_picture(rng: &mut Seeded) -> Picture {
     let side = 48usize;
-    let (a, b) = (hsv(rng.unit(), rng.range(0.1, 0.9), rng.range(0.3, 1.0)), hsv(rng.unit(), rng.range(0.1, 0.8), rng.range(0.2, 0.9)));
+    let (a, b) = (
+        hsv(rng.unit(), rng.range(0.1, 0.9), rng.range(0.3, 1.0)),
+        hsv(rng.unit(), rng.range(0.1, 0.8), rng.range(0.2, 0.9)),
+    );
     let mut c = Canvas::new(side, side, a);
-    c.paint([0.0, 0.0, 48.0, 48.0], |_, _| 1.0, |x, y| mix(a, b, (x + y) / 96.0));
+    c.paint(
+        [0.0, 0.0, 48.0, 48.0],
+        |_, _| 1.0,
+        |x, y| mix(a, b, (x + y) / 96.0),
+    );
     let colour = hsv(rng.unit(), rng.range(0.4, 1.0), rng.range(0.4, 1.0));
     for _ in 0..4 + rng.below(14) {
-        let (x, y, r) = (rng.range(0.0, 48.0), rng.range(0.0, 48.0), rng.range(3.0, 12.0));
+        let (x, y, r) = (
+            rng.range(0.0, 48.0),
+            rng.range(0.0, 48.0),
+            rng.range(3.0, 12.0),
+        );
         let tint = scale(mix(colour, b, rng.range(0.0, 0.4)), rng.range(0.7, 1.15));
         let squash = rng.range(0.5, 1.0);
         c.ellipse_with((x, y), (r, r * squash), |px, py| {
             let (dx, dy) = ((px - x) / r + 0.35, (py - y) / r + 0.4);
             let d = dx * dx + dy * dy;
-            mix(scale(tint, 1.2 - 0.45 * d.min(2.0)), WHITE, (0.5 - d * 4.0).clamp(0.0, 0.4))
+            mix(
+                scale(tint, 1.2 - 0.45 * d.min(2.0)),
+                WHITE,
+                (0.5 - d * 4.0).clamp(0.0, 0.4),
+            )
         });
     }
-    let pixels = c.px.iter().map(|p| p.map(|v| (v.clamp(0.0, 1.0) * 255.0) as u8)).collect();
+    let pixels =
+        c.px.iter()
+            .map(|p| p.map(|v| (v.clamp(0.0, 1.0) * 255.0) as u8))
+            .collect();
     Picture { side, pixels }
 }

@@ -20,7 +20,11 @@ impl Light {
     fn new(rng: &mut Seeded, fall: f32, shine: f32) -> Self {
         let mut spot = |chance: f32, strength: f32| {
             let on = if rng.chance(chance) { strength } else { 0.0 };
-            (rng.range(-0.75, 0.75), rng.range(0.03, 0.14), on * rng.range(0.15, 1.0))
+            (
+                rng.range(-0.75, 0.75),
+                rng.range(0.03, 0.14),
+                on * rng.range(0.15, 1.0),
+            )
         };
         let shines = [spot(0.7, shine), spot(0.3, shine * 0.6)];
         Self {
@@ -34,7 +38,8 @@ impl Light {
 
     /// `s` is -1 at the left edge of the body and 1 at its right one.
     fn on(&self, colour: Rgb, s: f32) -> Rgb {
-        let shade = self.gain * (1.0 - self.fall * (s - self.centre).abs().powf(self.power).min(1.3));
+        let shade =
+            self.gain * (1.0 - self.fall * (s - self.centre).abs().powf(self.power).min(1.3));
         let mut add = 0.0;
         for (at, wide, strength) in self.shines {
             if strength > 0.0 {
@@ -101,20 +106,36 @@ fn with_side(front: &Sprite, side: &Canvas, on_left: bool, rise: f32, dark: f32)
             return ([p[0], p[1], p[2]], p[3]);
         }
         // 0 beside the front, 1 at the far edge.
-        let depth = if on_left { (k as f32 - x) / k as f32 } else { (x - front.w as f32) / k as f32 };
+        let depth = if on_left {
+            (k as f32 - x) / k as f32
+        } else {
+            (x - front.w as f32) / k as f32
+        };
         let lift = rise * depth;
         let edge = if on_left { 0 } else { front.w - 1 };
         let cover = front.px[(y as usize).min(front.h - 1) * front.w + edge][3];
         let top = front.h as f32 * 0.0 + lift;
         let low = front.h as f32 - lift;
         let v = (y - top) / (low - top).max(1.0);
-        let colour = side.wrapped(if on_left { x } else { depth * k as f32 }, v * side.h as f32);
+        let colour = side.wrapped(
+            if on_left { x } else { depth * k as f32 },
+            v * side.h as f32,
+        );
         let share = (y - top + 0.5).clamp(0.0, 1.0) * (low - y + 0.5).clamp(0.0, 1.0);
-        (scale(colour, dark), share.min(cover.max(if y > front.h as f32 * 0.3 { 1.0 } else { 0.0 })))
+        (
+            scale(colour, dark),
+            share.min(cover.max(if y > front.h as f32 * 0.3 { 1.0 } else { 0.0 })),
+        )
     })
 }
 
-fn folding_box(print: &Print, family: &mut Seeded, view: &mut Seeded, w: usize, h: usize) -> Sprite {
+fn folding_box(
+    print: &Print,
+    family: &mut Seeded,
+    view: &mut Seeded,
+    w: usize,
+    h: usize,
+) -> Sprite {
     let face = print.front(w, h);
     let light = Light::new(view, 0.12, 0.08);
     let (slope, tilt) = (view.range(-0.12, 0.12), view.range(-0.02, 0.02));
@@ -130,8 +151,11 @@ fn folding_box(print: &Print, family: &mut Seeded, view: &mut Seeded, w: usize, 
         if window && (0.55..0.85).contains(&v) && s.abs() < 0.5 {
             colour = mix(colour, [0.75, 0.7, 0.6], 0.6);
         }
-        let edge = (x.min(w as f32 - x).min(y).min(h as f32 - y) / (h as f32 * 0.015).max(0.8)).min(1.0);
-        let lit = light.on(colour, s).map(|c| c * (1.0 + slope * (v - 0.5)) * (0.88 + 0.12 * edge) + tilt);
+        let edge =
+            (x.min(w as f32 - x).min(y).min(h as f32 - y) / (h as f32 * 0.015).max(0.8)).min(1.0);
+        let lit = light
+            .on(colour, s)
+            .map(|c| c * (1.0 + slope * (v - 0.5)) * (0.88 + 0.12 * edge) + tilt);
         (lit, 1.0)
     });
     if !family.chance(0.5) && !view.chance(0.2) {
@@ -147,11 +171,19 @@ fn carton(print: &Print, family: &mut Seeded, view: &mut Seeded, w: usize, h: us
     let face = print.front(w, h);
     let (wf, hf) = (w as f32, h as f32);
     let gable = family.chance(0.65);
-    let top = if gable { hf * family.range(0.13, 0.25) } else { hf * family.range(0.02, 0.09) };
+    let top = if gable {
+        hf * family.range(0.13, 0.25)
+    } else {
+        hf * family.range(0.02, 0.09)
+    };
     let ridge = top * family.range(0.25, 0.45);
     let inset = wf * family.range(0.0, 0.12);
     let capped = family.chance(if gable { 0.5 } else { 0.7 });
-    let cap_at = if gable { wf * 0.5 } else { wf * family.range(0.2, 0.7) };
+    let cap_at = if gable {
+        wf * 0.5
+    } else {
+        wf * family.range(0.2, 0.7)
+    };
     let cap_r = wf * family.range(0.1, 0.16);
     let cap = print.sku.design().accent;
     let light = Light::new(view, 0.14, 0.12);
@@ -179,8 +211,19 @@ fn carton(print: &Print, family: &mut Seeded, view: &mut Seeded, w: usize, h: us
                 }
             }
         } else if y < top {
-            cover = if capped && (x - cap_at).abs() < cap_r * 1.2 { 1.0 } else { 0.0 };
-            colour = scale(cap, if ((x * 1.5) as i32) % 2 == 0 { 0.85 } else { 1.0 });
+            cover = if capped && (x - cap_at).abs() < cap_r * 1.2 {
+                1.0
+            } else {
+                0.0
+            };
+            colour = scale(
+                cap,
+                if ((x * 1.5) as i32) % 2 == 0 {
+                    0.85
+                } else {
+                    1.0
+                },
+            );
         }
         (light.on(colour, s), cover)
     });
@@ -198,10 +241,16 @@ fn carton(print: &Print, family: &mut Seeded, view: &mut Seeded, w: usize, h: us
         for i in 0..k {
             let x = if left { k - 1 - i } else { front.w + i };
             let depth = (i as f32 + 0.5) / k as f32;
-            let roofline = if gable { ridge + (top - ridge) * (1.0 - (depth * 2.0 - 1.0).abs()) * 0.9 } else { top };
+            let roofline = if gable {
+                ridge + (top - ridge) * (1.0 - (depth * 2.0 - 1.0).abs()) * 0.9
+            } else {
+                top
+            };
             let cover = (y as f32 + 0.5 - roofline + 0.5).clamp(0.0, 1.0);
             let pixel = &mut out.px[y * width + x];
-            pixel[3] = pixel[3].max(f32::from(u8::from((y as f32) > roofline))).min(cover);
+            pixel[3] = pixel[3]
+                .max(f32::from(u8::from((y as f32) > roofline)))
+                .min(cover);
         }
     }
     out
@@ -226,7 +275,10 @@ impl Wrap {
     /// Colour of `face` (its whole width is the visible part at `share` 0.5) at `s` across.
     fn on(&self, face: &Canvas, s: f32, y: f32) -> Rgb {
         let angle = s.clamp(-0.999, 0.999).asin() / std::f32::consts::PI;
-        face.wrapped(face.w as f32 * (0.5 + angle * 2.0 * self.share + self.yaw), y)
+        face.wrapped(
+            face.w as f32 * (0.5 + angle * 2.0 * self.share + self.yaw),
+            y,
+        )
     }
 
     /// How far a level ring of a body `w` px wide is bent down in the middle.
@@ -241,7 +293,15 @@ fn can(print: &Print, family: &mut Seeded, view: &mut Seeded, w: usize, h: usize
     let mut wrap = Wrap::new(view, 0.31);
     wrap.bend = view.range(-0.02, 0.1);
     let rim = (hf * family.range(0.02, 0.06)).max(1.0);
-    let metal = if family.chance(0.3) { print.sku.design().palette[2] } else { hsv(family.range(0.0, 0.2), family.range(0.0, 0.12), family.range(0.55, 0.85)) };
+    let metal = if family.chance(0.3) {
+        print.sku.design().palette[2]
+    } else {
+        hsv(
+            family.range(0.0, 0.2),
+            family.range(0.0, 0.12),
+            family.range(0.55, 0.85),
+        )
+    };
     let drinks = family.chance(0.45);
     let taper = if drinks { family.range(0.08, 0.2) } else { 0.0 };
     let neck = hf * family.range(0.05, 0.1);
@@ -250,7 +310,13 @@ fn can(print: &Print, family: &mut Seeded, view: &mut Seeded, w: usize, h: usize
     let light = Light::new(view, 0.6, 0.55);
     Sprite::from_fn(w, h, |x, y| {
         let s0 = x / wf * 2.0 - 1.0;
-        let narrow = |d: f32| if d < neck { taper * (1.0 - d / neck) } else { 0.0 };
+        let narrow = |d: f32| {
+            if d < neck {
+                taper * (1.0 - d / neck)
+            } else {
+                0.0
+            }
+        };
         let half = 1.0 - narrow(y).max(narrow(hf - y) * 0.7);
         let s = s0 / half;
         let ring = (1.0 - s * s).max(0.0).sqrt();
@@ -262,16 +328,22 @@ fn can(print: &Print, family: &mut Seeded, view: &mut Seeded, w: usize, h: usize
             * (under + 0.5).clamp(0.0, 1.0);
         let lid = wrap.bend * wf * (1.0 + ring) - bend * 0.0;
         let colour = if wrap.bend > 0.02 && y < lid {
-            let inner = ((y - wrap.bend * wf) / (wrap.bend * wf * 0.8)).powi(2) + (s / 0.86).powi(2) < 1.0;
+            let inner =
+                ((y - wrap.bend * wf) / (wrap.bend * wf * 0.8)).powi(2) + (s / 0.86).powi(2) < 1.0;
             let plate = if inner { 0.72 } else { 1.0 };
-            let pull = tab && (s - 0.1).abs() < 0.25 && (y - wrap.bend * wf).abs() < wrap.bend * wf * 0.25;
+            let pull =
+                tab && (s - 0.1).abs() < 0.25 && (y - wrap.bend * wf).abs() < wrap.bend * wf * 0.25;
             scale(metal, plate * if pull { 1.25 } else { 1.0 })
         } else if over < rim + lid.max(0.0) * f32::from(u8::from(wrap.bend > 0.02)) || under < rim {
             let shine = 0.75 + 0.35 * (s * 9.0).sin().abs();
             scale(metal, shine)
         } else {
             let print = wrap.on(&face, s, y + wrap.drop(s, wf) - wrap.bend * wf * 0.5);
-            if ribs { scale(print, 0.94 + 0.08 * (y / hf * 60.0).sin()) } else { print }
+            if ribs {
+                scale(print, 0.94 + 0.08 * (y / hf * 60.0).sin())
+            } else {
+                print
+            }
         };
         (light.on(colour, s), cover)
     })
@@ -296,7 +368,13 @@ fn bag(print: &Print, family: &mut Seeded, view: &mut Seeded, w: usize, h: usize
     let zipped = family.chance(0.25);
     Sprite::from_fn(w, h, |x, y| {
         let v = y / hf;
-        let mut half = 1.0 - pinch + pinch * (std::f32::consts::PI * v.clamp(0.0, 1.0)).sin().max(0.0).sqrt() + 0.015 * (v * f1 + p1).sin();
+        let mut half = 1.0 - pinch
+            + pinch
+                * (std::f32::consts::PI * v.clamp(0.0, 1.0))
+                    .sin()
+                    .max(0.0)
+                    .sqrt()
+            + 0.015 * (v * f1 + p1).sin();
         if pouch {
             half = half.min(0.72 + v * 2.5);
         }
@@ -380,17 +458,38 @@ impl Profile {
             Category::Bottle => {
                 let neck_half = rng.range(0.25, 0.5);
                 Self {
-                    cap: rng.range(0.05, 0.12), neck: rng.range(0.03, 0.22), shoulder: rng.range(0.06, 0.22),
-                    neck_half, cap_half: neck_half * rng.range(1.0, 1.25), base_half: 1.0, round: 1.0, waist: None, foot: true,
+                    cap: rng.range(0.05, 0.12),
+                    neck: rng.range(0.03, 0.22),
+                    shoulder: rng.range(0.06, 0.22),
+                    neck_half,
+                    cap_half: neck_half * rng.range(1.0, 1.25),
+                    base_half: 1.0,
+                    round: 1.0,
+                    waist: None,
+                    foot: true,
                 }
             }
             Category::Jar => Self {
-                cap: rng.range(0.1, 0.2), neck: 0.012, shoulder: rng.range(0.03, 0.1),
-                neck_half: rng.range(0.78, 0.95), cap_half: rng.range(0.8, 0.99), base_half: 1.0, round: 1.0, waist: None, foot: true,
+                cap: rng.range(0.1, 0.2),
+                neck: 0.012,
+                shoulder: rng.range(0.03, 0.1),
+                neck_half: rng.range(0.78, 0.95),
+                cap_half: rng.range(0.8, 0.99),
+                base_half: 1.0,
+                round: 1.0,
+                waist: None,
+                foot: true,
             },
             _ => Self {
-                cap: rng.range(0.05, 0.13), neck: 0.0, shoulder: 0.0,
-                neck_half: 1.0, cap_half: 1.0, base_half: rng.range(0.68, 0.93), round: 1.0, waist: None, foot: false,
+                cap: rng.range(0.05, 0.13),
+                neck: 0.0,
+                shoulder: 0.0,
+                neck_half: 1.0,
+                cap_half: 1.0,
+                base_half: rng.range(0.68, 0.93),
+                round: 1.0,
+                waist: None,
+                foot: false,
             },
         };
         p.round = rng.range(0.6, 1.6);
@@ -414,7 +513,10 @@ impl Profile {
         }
         if v < c {
             let t = (v - self.cap - self.neck) / self.shoulder.max(1e-3);
-            let rise = (t * std::f32::consts::FRAC_PI_2).sin().max(0.0).powf(self.round);
+            let rise = (t * std::f32::consts::FRAC_PI_2)
+                .sin()
+                .max(0.0)
+                .powf(self.round);
             return self.neck_half + (1.0 - self.neck_half) * rise;
         }
         let t = (v - c) / (1.0 - c).max(1e-3);
@@ -439,20 +541,45 @@ fn vessel(print: &Print, family: &mut Seeded, view: &mut Seeded, w: usize, h: us
     let mut own = Seeded::of(&[0x6c69_7175, print.sku.0]);
     // Variants of a drink differ in the drink as well.
     let liquid = match family.below(5) {
-        0 => hsv(own.range(-0.03, 0.12), own.range(0.5, 1.0), own.range(0.15, 0.9)),
-        1 => hsv(own.range(0.2, 0.4), own.range(0.4, 0.9), own.range(0.1, 0.5)),
+        0 => hsv(
+            own.range(-0.03, 0.12),
+            own.range(0.5, 1.0),
+            own.range(0.15, 0.9),
+        ),
+        1 => hsv(
+            own.range(0.2, 0.4),
+            own.range(0.4, 0.9),
+            own.range(0.1, 0.5),
+        ),
         2 => hsv(own.unit(), own.range(0.0, 0.15), own.range(0.6, 0.9)),
-        3 => hsv(own.range(0.0, 0.1), own.range(0.3, 0.8), own.range(0.04, 0.2)),
+        3 => hsv(
+            own.range(0.0, 0.1),
+            own.range(0.3, 0.8),
+            own.range(0.04, 0.2),
+        ),
         _ => hsv(own.unit(), own.range(0.3, 0.95), own.range(0.2, 0.9)),
     };
-    let body = if clear { liquid } else if family.chance(0.6) { design.palette[0] } else { design.palette[1] };
-    let level = if clear && family.chance(0.7) { profile.cap + profile.neck + profile.shoulder * family.range(0.1, 1.0) } else { 0.0 };
+    let body = if clear {
+        liquid
+    } else if family.chance(0.6) {
+        design.palette[0]
+    } else {
+        design.palette[1]
+    };
+    let level = if clear && family.chance(0.7) {
+        profile.cap + profile.neck + profile.shoulder * family.range(0.1, 1.0)
+    } else {
+        0.0
+    };
     let sleeve = tub || family.chance(0.22);
     let top = profile.body_top();
     let (l0, l1) = if sleeve {
         (top, 1.0)
     } else {
-        (top + (1.0 - top) * family.range(0.02, 0.25), 1.0 - (1.0 - top) * family.range(0.02, 0.22))
+        (
+            top + (1.0 - top) * family.range(0.02, 0.25),
+            1.0 - (1.0 - top) * family.range(0.02, 0.22),
+        )
     };
     let neck_label = category == Category::Bottle && profile.neck > 0.1 && family.chance(0.35);
     let label_h = (((l1 - l0) * hf) as usize).max(2);
@@ -465,7 +592,11 @@ fn vessel(print: &Print, family: &mut Seeded, view: &mut Seeded, w: usize, h: us
         _ => design.accent,
     };
     let ridged = family.chance(0.6);
-    let light = Light::new(view, if tub { 0.38 } else { 0.5 }, if clear { 0.65 } else { 0.35 });
+    let light = Light::new(
+        view,
+        if tub { 0.38 } else { 0.5 },
+        if clear { 0.65 } else { 0.35 },
+    );
     let grain = Field::new(&mut own, 9, 9);
     let chunky = category == Category::Jar && family.chance(0.5);
     let lid_over = tub && family.chance(0.7);
@@ -485,15 +616,28 @@ fn vessel(print: &Print, family: &mut Seeded, view: &mut Seeded, w: usize, h: us
             * (hf - y - bend + 0.5).clamp(0.0, 1.0);
         let yb = y + wrap.drop(s, wf * half) - wrap.bend * wf * 0.5;
         let vb = yb / hf;
-        let labelled = (l0..l1).contains(&vb) && !(narrow && s.abs() > 0.82)
-            && !(label_round && (s / 0.8).powi(2) + ((vb - (l0 + l1) * 0.5) / ((l1 - l0) * 0.5)).powi(2) > 1.0);
+        let labelled = (l0..l1).contains(&vb)
+            && !(narrow && s.abs() > 0.82)
+            && !(label_round
+                && (s / 0.8).powi(2) + ((vb - (l0 + l1) * 0.5) / ((l1 - l0) * 0.5)).powi(2) > 1.0);
         let colour = if v < profile.cap {
-            let knurl = if ridged { 0.85 + 0.15 * (s.clamp(-1.0, 1.0).asin() * 22.0).sin() } else { 1.0 };
-            let edge = if (profile.cap - v) * hf < 1.3 { 0.55 } else { 1.0 };
+            let knurl = if ridged {
+                0.85 + 0.15 * (s.clamp(-1.0, 1.0).asin() * 22.0).sin()
+            } else {
+                1.0
+            };
+            let edge = if (profile.cap - v) * hf < 1.3 {
+                0.55
+            } else {
+                1.0
+            };
             scale(cap, knurl * edge)
         } else if labelled {
             wrap.on(&face, s, (vb - l0) / (l1 - l0) * label_h as f32)
-        } else if neck_label && v > profile.cap + profile.neck * 0.35 && v < profile.cap + profile.neck * 0.9 {
+        } else if neck_label
+            && v > profile.cap + profile.neck * 0.35
+            && v < profile.cap + profile.neck * 0.9
+        {
             design.palette[1]
         } else if clear {
             if vb < level {
@@ -502,58 +646,112 @@ fn vessel(print: &Print, family: &mut Seeded, view: &mut Seeded, w: usize, h: us
             } else {
                 // Light gathers in the middle of a filled glass and at its rims.
                 let gather = 0.55 + 0.5 * ring + 0.25 * (1.0 - ring).powi(6);
-                let lumps = if chunky { 1.0 + 0.3 * grain.at(s * 0.5 + 0.5, v) } else { 1.0 };
+                let lumps = if chunky {
+                    1.0 + 0.3 * grain.at(s * 0.5 + 0.5, v)
+                } else {
+                    1.0
+                };
                 scale(liquid, gather * lumps)
             }
         } else {
             body
         };
-        let seam = if (vb - l0).abs() * hf < 0.7 && !sleeve { 0.8 } else { 1.0 };
+        let seam = if (vb - l0).abs() * hf < 0.7 && !sleeve {
+            0.8
+        } else {
+            1.0
+        };
         (scale(light.on(colour, s), seam), cover)
     })
 }
 
 /// A price tag: paper, a price, perhaps a name, bars and a frame.
-pub(crate) fn price_tag(rng: &mut Seeded, height: f32) -> Sprite {
+///
+/// `style` is shared by the tags of a shelf, `rng` by none.
+pub(crate) fn price_tag(style: u64, own: &mut Seeded, height: f32) -> Sprite {
+    let rng = &mut Seeded::new(style);
     let h = height.round().clamp(4.0, 256.0) as usize;
     let w = ((height * rng.range(1.0, 2.6)) as usize).max(4);
     let (wf, hf) = (w as f32, h as f32);
     let paper: Rgb = rng.pick(&[
-        [0.98, 0.98, 0.96], [0.98, 0.98, 0.96], [0.96, 0.97, 1.0], [0.98, 0.9, 0.24], [0.96, 0.94, 0.8],
-        [0.88, 0.18, 0.16], [0.98, 0.63, 0.18], [0.3, 0.32, 0.33],
+        [0.98, 0.98, 0.96],
+        [0.98, 0.98, 0.96],
+        [0.98, 0.98, 0.96],
+        [0.96, 0.97, 1.0],
+        [0.92, 0.93, 0.92],
+        [0.98, 0.9, 0.24],
+        [0.96, 0.94, 0.8],
+        [0.88, 0.18, 0.16],
+        [0.98, 0.63, 0.18],
+        [0.3, 0.32, 0.33],
     ]);
-    let mut ink = if luma(paper) > 0.6 { [0.08; 3] } else { [0.97; 3] };
+    let mut ink = if luma(paper) > 0.6 {
+        [0.08; 3]
+    } else {
+        [0.97; 3]
+    };
     if luma(paper) > 0.7 && rng.chance(0.3) {
         ink = [0.8, 0.08, 0.08];
     }
     let mut c = Canvas::new(w, h, paper);
-    let face = crate::font::Face { stretch: rng.range(0.7, 1.1), slant: 0.0, weight: rng.range(0.07, 0.14), spacing: 0.2 };
+    let face = crate::font::Face {
+        stretch: rng.range(0.7, 1.1),
+        slant: 0.0,
+        weight: rng.range(0.07, 0.14),
+        spacing: 0.2,
+    };
     let price = match rng.below(3) {
-        0 => format!("{}.{}9", rng.below(30), rng.below(10)),
-        1 => format!("{}", 10 + rng.below(990)),
-        _ => format!("{}.{:02}", 1 + rng.below(99), rng.below(100)),
+        0 => format!("{}.{}9", own.below(30), own.below(10)),
+        1 => format!("{}", 10 + own.below(990)),
+        _ => format!("{}.{:02}", 1 + own.below(99), own.below(100)),
     };
     if rng.chance(0.2) {
-        let band = rng.pick(&[[0.85, 0.1, 0.1], [0.1, 0.3, 0.7], [0.95, 0.8, 0.1], [0.1, 0.5, 0.25]]);
+        let band = rng.pick(&[
+            [0.85, 0.1, 0.1],
+            [0.1, 0.3, 0.7],
+            [0.95, 0.8, 0.1],
+            [0.1, 0.5, 0.25],
+        ]);
         c.rect([0.0, 0.0, wf, hf * 0.25], band);
     }
     let size = (hf * rng.range(0.4, 0.68)).min(wf * 0.85 / face.width(&price).max(0.5));
-    face.draw(&mut c, &price, (wf * rng.range(0.4, 0.62), hf * rng.range(0.5, 0.64)), size, 0.0, ink);
+    face.draw(
+        &mut c,
+        &price,
+        (wf * rng.range(0.4, 0.62), hf * rng.range(0.5, 0.64)),
+        size,
+        0.0,
+        ink,
+    );
     if rng.chance(0.6) {
         let y = hf * 0.14;
-        c.stroke(&[((wf * 0.08, y), (wf * rng.range(0.4, 0.9), y))], hf * 0.05, mix(ink, paper, 0.3), 0.8);
+        c.stroke(
+            &[((wf * 0.08, y), (wf * rng.range(0.4, 0.9), y))],
+            hf * 0.05,
+            mix(ink, paper, 0.3),
+            0.8,
+        );
     }
     if rng.chance(0.4) {
-        crate::print::barcode(&mut c, rng, [wf * 0.05, hf * 0.76, wf * 0.4, hf * 0.95]);
+        crate::print::barcode(&mut c, own, [wf * 0.05, hf * 0.76, wf * 0.4, hf * 0.95]);
     }
     if rng.chance(0.3) {
         let grey = [0.45; 3];
-        for b in [[0.0, 0.0, wf, 1.0], [0.0, hf - 1.0, wf, hf], [0.0, 0.0, 1.0, hf], [wf - 1.0, 0.0, wf, hf]] {
+        for b in [
+            [0.0, 0.0, wf, 1.0],
+            [0.0, hf - 1.0, wf, hf],
+            [0.0, 0.0, 1.0, hf],
+            [wf - 1.0, 0.0, wf, hf],
+        ] {
             c.rect(b, grey);
         }
     }
-    let shine = if rng.chance(0.25) { rng.range(0.1, 0.5) } else { 0.0 };
-    let at = rng.range(0.0, 1.0);
+    let shine = if own.chance(0.25) {
+        own.range(0.1, 0.5)
+    } else {
+        0.0
+    };
+    let at = own.unit();
     let corners = [(0.0, 0.0), (wf, 0.0), (wf, hf), (0.0, hf)];
     Sprite::from_fn(w, h, |x, y| {
         let p = c.px[y as usize * w + x as usize];

@@ -68,7 +68,11 @@ pub struct Sku(pub u64);
 impl Sku {
     /// The SKU of a family and a variant (taken modulo [`VARIANTS`]).
     pub fn of(family: u64, variant: u32) -> Self {
-        Self(family.wrapping_mul(VARIANTS).wrapping_add(u64::from(variant) % VARIANTS))
+        Self(
+            family
+                .wrapping_mul(VARIANTS)
+                .wrapping_add(u64::from(variant) % VARIANTS),
+        )
     }
 
     /// The family: SKUs of one brand, shape and layout.
@@ -89,8 +93,15 @@ impl Sku {
     /// A family of `category` picked by `rng` from the side of [`HELD_OUT_FROM`] on which `seed` lies.
     pub(crate) fn family_for(rng: &mut Seeded, seed: u64, category: Category) -> u64 {
         let step = Category::ALL.len() as u64;
-        let place = Category::ALL.iter().position(|&c| c == category).unwrap_or(0) as u64;
-        let base = if seed < HELD_OUT_FROM { 0 } else { HELD_OUT_FROM };
+        let place = Category::ALL
+            .iter()
+            .position(|&c| c == category)
+            .unwrap_or(0) as u64;
+        let base = if seed < HELD_OUT_FROM {
+            0
+        } else {
+            HELD_OUT_FROM
+        };
         let first = base.div_ceil(step) * step;
         // The last families below the bound are left out so that none crosses it.
         first + rng.next_u64() % (HELD_OUT_FROM / step - 1) * step + place

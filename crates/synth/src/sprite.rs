@@ -32,14 +32,22 @@ impl Sprite {
         let (x0, y0) = (x0 as isize, y0 as isize);
         let get = |x: isize, y: isize| {
             let inside = x >= 0 && y >= 0 && x < self.w as isize && y < self.h as isize;
-            let (cx, cy) = (x.clamp(0, self.w as isize - 1), y.clamp(0, self.h as isize - 1));
+            let (cx, cy) = (
+                x.clamp(0, self.w as isize - 1),
+                y.clamp(0, self.h as isize - 1),
+            );
             let mut p = self.px[cy as usize * self.w + cx as usize];
             if !inside {
                 p[3] = 0.0;
             }
             p
         };
-        let (a, b, c, d) = (get(x0, y0), get(x0 + 1, y0), get(x0, y0 + 1), get(x0 + 1, y0 + 1));
+        let (a, b, c, d) = (
+            get(x0, y0),
+            get(x0 + 1, y0),
+            get(x0, y0 + 1),
+            get(x0 + 1, y0 + 1),
+        );
         let mut out = [0.0; 4];
         for i in 0..4 {
             let top = a[i] + (b[i] - a[i]) * fx;

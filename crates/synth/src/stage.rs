@@ -27,20 +27,34 @@ pub(crate) struct Put {
     pub(crate) turn: f32,
     /// Brightness.
     pub(crate) gain: f32,
-    /// Share of light that something soft lets through at its edges: 0 for a clean cut.
+    /// How dark a shadow it throws on what is behind it, 0 to 1.
     pub(crate) shadow: f32,
     pub(crate) flip: bool,
 }
 
 impl Put {
     pub(crate) fn new(x: f32, y: f32, w: f32, h: f32) -> Self {
-        Self { x, y, w, h, turn: 0.0, gain: 1.0, shadow: 0.0, flip: false }
+        Self {
+            x,
+            y,
+            w,
+            h,
+            turn: 0.0,
+            gain: 1.0,
+            shadow: 0.0,
+            flip: false,
+        }
     }
 }
 
 impl Stage {
     pub(crate) fn new(w: usize, h: usize, fill: Rgb) -> Self {
-        Self { w, h, px: vec![fill; w * h], ids: vec![0; w * h] }
+        Self {
+            w,
+            h,
+            px: vec![fill; w * h],
+            ids: vec![0; w * h],
+        }
     }
 
     /// The pixels of `b` that lie on the stage: x0, x1, y0, y1.
@@ -80,20 +94,47 @@ impl Stage {
         let (fx, fy) = (at.x + at.w * 0.5, at.y + at.h);
         let corner = |x: f32, y: f32| (fx + x * cos - y * sin, fy + x * sin + y * cos);
         let corners = [
-            corner(-at.w * 0.5, -at.h), corner(at.w * 0.5, -at.h),
-            corner(at.w * 0.5, 0.0), corner(-at.w * 0.5, 0.0),
+            corner(-at.w * 0.5, -at.h),
+            corner(at.w * 0.5, -at.h),
+            corner(at.w * 0.5, 0.0),
+            corner(-at.w * 0.5, 0.0),
         ];
         let low = |f: fn(&(f32, f32)) -> f32| corners.iter().map(f).fold(f32::MAX, f32::min);
         let high = |f: fn(&(f32, f32)) -> f32| corners.iter().map(f).fold(f32::MIN, f32::max);
-        let bounds = [low(|p| p.0).floor(), low(|p| p.1).floor(), high(|p| p.0).ceil(), high(|p| p.1).ceil()];
+        let bounds = [
+            low(|p| p.0).floor(),
+            low(|p| p.1).floor(),
+            high(|p| p.0).ceil(),
+            high(|p| p.1).ceil(),
+        ];
         if at.shadow > 0.0 {
-            let reach = (at.w * 0.07).clamp(1.0, 8.0);
-            self.tint([at.x - reach, at.y + at.h * 0.1, at.x + at.w + reach, at.y + at.h], |p, x, _| {
-                let out = (at.x - x).max(x - at.x - at.w).max(0.0) / reach;
-                p.map(|v| v * (1.0 - at.shadow * (1.0 - out).max(0.0)))
+            // A soft copy of the silhouette, a little wider than it, falls on what is behind.
+            let reach = (at.w * 0.06).clamp(1.0, 7.0);
+            let (sx, sy) = (
+                sprite.w as f32 / at.w.max(0.5),
+                sprite.h as f32 / at.h.max(0.5),
+            );
+            let covered = |x: f32, y: f32| {
+                let (x, y) = ((x - at.x) * sx, (y - at.y) * sy);
+                if x < 0.0 || y < 0.0 || x >= sprite.w as f32 || y >= sprite.h as f32 {
+                    return 0.0;
+                }
+                sprite.px[y as usize * sprite.w + x as usize][3]
+            };
+            let around = [at.x - reach, at.y - reach, at.x + at.w + reach, at.y + at.h];
+            self.tint(around, |p, x, y| {
+                let y = y + reach * 0.5;
+                let share = covered(x - reach, y)
+                    + covered(x + reach, y)
+                    + covered(x - reach * 0.5, y)
+                    + covered(x + reach * 0.5, y);
+                p.map(|v| v * (1.0 - at.shadow * 0.25 * share))
             });
         }
-        let (kx, ky) = (sprite.w as f32 / at.w.max(0.5), sprite.h as f32 / at.h.max(0.5));
+        let (kx, ky) = (
+            sprite.w as f32 / at.w.max(0.5),
+            sprite.h as f32 / at.h.max(0.5),
+        );
         let (x0, x1, y0, y1) = self.cut(bounds);
         for y in y0..y1 {
             for x in x0..x1 {

@@ -74,12 +74,14 @@ pub struct StillOptions<'a> {
 /// it, and from those above when it is not.
 pub fn draw_still(seed: u64, index: u64, options: &StillOptions) -> Still {
     let mut rng = Seeded::of(&[0x7374_696c, seed, index]);
-    let kind = options.kind.unwrap_or_else(|| match rng.weighted(&[0.78, 0.08, 0.08, 0.06]) {
-        0 => SceneKind::Shelf,
-        1 => SceneKind::Few,
-        2 => SceneKind::Scattered,
-        _ => SceneKind::Clutter,
-    });
+    let kind = options
+        .kind
+        .unwrap_or_else(|| match rng.weighted(&[0.78, 0.08, 0.08, 0.06]) {
+            0 => SceneKind::Shelf,
+            1 => SceneKind::Few,
+            2 => SceneKind::Scattered,
+            _ => SceneKind::Clutter,
+        });
     let side = options.side_px.clamp(64, 2048) as usize;
     let mut build = Build {
         seed,
@@ -132,13 +134,23 @@ impl Build<'_> {
         Sku::of(Sku::family_for(rng, self.seed, category), rng.below(4))
     }
 
-    fn add(&mut self, sprite: &crate::sprite::Sprite, at: Put, category: &'static str, sku: Option<Sku>) {
+    fn add(
+        &mut self,
+        sprite: &crate::sprite::Sprite,
+        at: Put,
+        category: &'static str,
+        sku: Option<Sku>,
+    ) {
         if self.objects.len() >= MAX_OBJECTS {
             return;
         }
         let id = self.objects.len() as u16 + 1;
         let whole_px = self.stage.put(sprite, at, id);
-        self.objects.push(Placed { category, sku, whole_px });
+        self.objects.push(Placed {
+            category,
+            sku,
+            whole_px,
+        });
     }
 
     fn backdrop(&mut self, rng: &mut Seeded) {
@@ -147,7 +159,9 @@ impl Build<'_> {
             0 => {
                 let base = hsv(rng.unit(), rng.range(0.0, 0.25), rng.range(0.05, 0.9));
                 let (top, low) = (rng.range(0.5, 1.0), rng.range(0.5, 1.0));
-                self.stage.fill([0.0, 0.0, s, s], |_, y| scale(base, top + (low - top) * y / s));
+                self.stage.fill([0.0, 0.0, s, s], |_, y| {
+                    scale(base, top + (low - top) * y / s)
+                });
             }
             1 => {
                 let fields = [(); 3].map(|()| Field::new(rng, 5, 5));
@@ -163,9 +177,28 @@ impl Build<'_> {
                     &self.pictures[rng.below(self.pictures.len() as u32) as usize]
                 };
                 let dim = rng.range(0.3, 1.0);
-                let smooth = Stage { w: picture.side, h: picture.side, px: picture.pixels.iter().map(|p| p.map(|v| f32::from(v) / 255.0)).collect(), ids: vec![0; picture.side * picture.side] };
+                let smooth = Stage {
+                    w: picture.side,
+                    h: picture.side,
+                    px: picture
+                        .pixels
+                        .iter()
+                        .map(|p| p.map(|v| f32::from(v) / 255.0))
+                        .collect(),
+                    ids: vec![0; picture.side * picture.side],
+                };
                 let k = picture.side as f32 / s;
-                let view = Homography([f64::from(k), 0.0, 0.0, 0.0, f64::from(k), 0.0, 0.0, 0.0, 1.0]);
+                let view = Homography([
+                    f64::from(k),
+                    0.0,
+                    0.0,
+                    0.0,
+                    f64::from(k),
+                    0.0,
+                    0.0,
+                    0.0,
+                    1.0,
+                ]);
                 self.stage = lens::warp(&smooth, &view, self.stage.w, self.stage.h);
                 self.stage.tint([0.0, 0.0, s, s], |p, _, _| scale(p, dim));
             }
@@ -183,15 +216,33 @@ impl Build<'_> {
             let mut c = crate::canvas::Canvas::new(w as usize + 2, h as usize + 2, colour);
             if kind == 0 {
                 for _ in 0..1 + rng.below(5) {
-                    let face = crate::font::Face { stretch: rng.range(0.6, 1.3), slant: rng.range(0.0, 0.2), weight: rng.range(0.06, 0.15), spacing: 0.3 };
-                    let word: String = (0..2 + rng.below(7)).map(|_| char::from(b'A' + rng.below(26) as u8)).collect();
+                    let face = crate::font::Face {
+                        stretch: rng.range(0.6, 1.3),
+                        slant: rng.range(0.0, 0.2),
+                        weight: rng.range(0.06, 0.15),
+                        spacing: 0.3,
+                    };
+                    let word: String = (0..2 + rng.below(7))
+                        .map(|_| char::from(b'A' + rng.below(26) as u8))
+                        .collect();
                     let ink = [rng.unit(), rng.unit(), rng.unit()];
-                    face.draw(&mut c, &word, (w * rng.unit(), h * rng.unit()), rng.range(0.02, 0.1) * s, 0.0, ink);
+                    face.draw(
+                        &mut c,
+                        &word,
+                        (w * rng.unit(), h * rng.unit()),
+                        rng.range(0.02, 0.1) * s,
+                        0.0,
+                        ink,
+                    );
                 }
             } else if rng.chance(0.4) {
                 let field = Field::new(rng, 6, 6);
                 let (cw, ch) = (c.w as f32, c.h as f32);
-                c.paint([0.0, 0.0, cw, ch], |_, _| 1.0, |x, y| scale(colour, 0.9 + 0.25 * field.at(x / cw, y / ch)));
+                c.paint(
+                    [0.0, 0.0, cw, ch],
+                    |_, _| 1.0,
+                    |x, y| scale(colour, 0.9 + 0.25 * field.at(x / cw, y / ch)),
+                );
             }
             let (cw, ch) = (c.w, c.h);
             let pin: Vec<f32> = (0..6).map(|_| rng.range(0.4, 1.0)).collect();
@@ -200,43 +251,83 @@ impl Build<'_> {
             let sprite = crate::sprite::Sprite::from_fn(cw, ch, |x, y| {
                 let (dx, dy) = (x / cw as f32 * 2.0 - 1.0, y / ch as f32 * 2.0 - 1.0);
                 let cover = match kind {
-                    1 => if dx * dx + dy * dy < 1.0 { 1.0 } else { 0.0 },
-                    2 => if dy.abs() < thin * 2.0 { 1.0 } else { 0.0 },
+                    1 => {
+                        if dx * dx + dy * dy < 1.0 {
+                            1.0
+                        } else {
+                            0.0
+                        }
+                    }
+                    2 => {
+                        if dy.abs() < thin * 2.0 {
+                            1.0
+                        } else {
+                            0.0
+                        }
+                    }
                     3 => {
                         let angle = (dy.atan2(dx) / std::f32::consts::TAU + 0.5) * 6.0;
                         let (a, f) = ((angle as usize) % 6, angle.fract());
                         let r = pin[a] + (pin[(a + 1) % 6] - pin[a]) * f;
-                        if (dx * dx + dy * dy).sqrt() < r { 1.0 } else { 0.0 }
+                        if (dx * dx + dy * dy).sqrt() < r {
+                            1.0
+                        } else {
+                            0.0
+                        }
                     }
                     _ => 1.0,
                 };
                 (c.px[y as usize * cw + x as usize], cover)
             });
             let mut at = Put::new(x, y, w, h);
-            at.turn = if kind == 0 { turn * 0.05 } else if kind < 4 { turn } else { 0.0 };
+            at.turn = if kind == 0 {
+                turn * 0.05
+            } else if kind < 4 {
+                turn
+            } else {
+                0.0
+            };
             self.stage.put(&sprite, at, 0);
         }
     }
 
     fn shelf(&mut self, rng: &mut Seeded) {
         let s = self.side;
-        let rows = if self.zoom { 1.0 + rng.unit() } else { [1.0, 2.0, 3.0, 4.0, 5.0][rng.weighted(&[0.1, 0.25, 0.3, 0.22, 0.13])] };
+        let rows = if self.zoom {
+            1.0 + rng.unit()
+        } else {
+            [1.0, 2.0, 3.0, 4.0, 5.0][rng.weighted(&[0.1, 0.25, 0.3, 0.22, 0.13])]
+        };
         let pitch = s / rows * rng.range(0.85, 1.25);
         let board = Board {
             colour: match rng.weighted(&[0.45, 0.15, 0.2, 0.2]) {
                 0 => hsv(rng.unit(), rng.range(0.0, 0.06), rng.range(0.7, 1.0)),
                 1 => hsv(rng.unit(), rng.range(0.0, 0.1), rng.range(0.15, 0.5)),
-                2 => hsv(rng.range(0.02, 0.1), rng.range(0.3, 0.7), rng.range(0.2, 0.6)),
+                2 => hsv(
+                    rng.range(0.02, 0.1),
+                    rng.range(0.3, 0.7),
+                    rng.range(0.2, 0.6),
+                ),
                 _ => hsv(rng.unit(), rng.range(0.3, 0.8), rng.range(0.3, 0.9)),
             },
             thick: pitch * rng.range(0.03, 0.14),
-            depth: if rng.chance(0.5) { pitch * rng.range(0.01, 0.09) } else { 0.0 },
+            depth: if rng.chance(0.5) {
+                pitch * rng.range(0.01, 0.09)
+            } else {
+                0.0
+            },
             rail: rng.chance(0.3),
-            slots: if rng.chance(0.5) { 5.0 + rng.unit() * 35.0 } else { 0.0 },
+            slots: if rng.chance(0.5) {
+                5.0 + rng.unit() * 35.0
+            } else {
+                0.0
+            },
             grooved: rng.chance(0.3),
         };
         let tag_chance = [0.0, 0.45, 0.92][rng.weighted(&[0.15, 0.3, 0.55])];
-        let tag_h = (board.thick * rng.range(0.8, 1.6)).min(pitch * 0.14).max(6.0);
+        let tag_h = (board.thick * rng.range(0.8, 1.6))
+            .min(pitch * 0.14)
+            .max(6.0);
         let tag_seed = rng.next_u64();
         let gap = rng.range(-0.02, 0.06);
         let themed = rng.chance(0.6);
@@ -247,19 +338,42 @@ impl Build<'_> {
             inside.draw(&mut self.stage, rng, top, y, s);
             let mut tags = Vec::new();
             self.board_top(&board, y);
-            self.row(rng, top, y - board.depth, gap, themed, &mut tags, board.depth);
+            self.row(
+                rng,
+                top,
+                y - board.depth,
+                gap,
+                themed,
+                &mut tags,
+                board.depth,
+            );
             self.board_front(&board, y, rng);
             for x in tags {
                 if rng.chance(tag_chance) {
                     // Tags of one shelf are of one make.
-                    let mut own = Seeded::of(&[tag_seed, rng.next_u64() % 3]);
+                    let style = tag_seed
+                        .wrapping_add(u64::from([0, 0, 0, 1, 2][rng.below(5) as usize] as u8));
                     let mut height = tag_h * (1.0 + rng.normal() * 0.06);
                     if rng.chance(0.04) {
                         height *= 1.8;
                     }
-                    let tag = shapes::price_tag(&mut own, height * 1.2);
-                    let w = height * tag.w as f32 / tag.h as f32 * (self.squash * 1.1).clamp(0.7, 1.4);
-                    let at = Put { gain: rng.range(0.88, 1.05), turn: if rng.chance(0.1) { rng.normal() * 0.06 } else { 0.0 }, ..Put::new(x + rng.range(0.0, 0.05) * s, y + (board.thick - height) * rng.range(0.2, 0.8), w, height) };
+                    let tag = shapes::price_tag(style, rng, height * 1.2);
+                    let w =
+                        height * tag.w as f32 / tag.h as f32 * (self.squash * 1.1).clamp(0.7, 1.4);
+                    let at = Put {
+                        gain: rng.range(0.88, 1.05),
+                        turn: if rng.chance(0.1) {
+                            rng.normal() * 0.06
+                        } else {
+                            0.0
+                        },
+                        ..Put::new(
+                            x + rng.range(0.0, 0.05) * s,
+                            y + (board.thick - height) * rng.range(0.2, 0.8),
+                            w,
+                            height,
+                        )
+                    };
                     self.add(&tag, at, PRICE_TAG, None);
                 }
             }
@@ -274,7 +388,16 @@ impl Build<'_> {
     }
 
     #[allow(clippy::too_many_arguments)]
-    fn row(&mut self, rng: &mut Seeded, top: f32, floor: f32, gap: f32, themed: bool, tags: &mut Vec<f32>, depth: f32) {
+    fn row(
+        &mut self,
+        rng: &mut Seeded,
+        top: f32,
+        floor: f32,
+        gap: f32,
+        themed: bool,
+        tags: &mut Vec<f32>,
+        depth: f32,
+    ) {
         let s = self.side;
         let clear = floor - top;
         if clear < 8.0 {
@@ -283,11 +406,12 @@ impl Build<'_> {
         let theme = themed.then(|| rng.pick(&Category::ALL));
         let base = clear * rng.range(0.5, 0.93);
         let family_theme = rng.chance(0.3);
+        let (hanging, trays) = (rng.chance(0.25), rng.chance(0.3));
         let mut last = None;
         let mut x = -rng.range(0.0, 0.15) * s;
-        let light = rng.range(0.75, 1.05);
+        let light = rng.range(0.85, 1.12);
         while x < s && self.objects.len() < MAX_OBJECTS {
-            if rng.chance(0.08) {
+            if rng.chance(0.06) {
                 x += rng.range(0.03, 0.22) * s;
                 continue;
             }
@@ -303,7 +427,10 @@ impl Build<'_> {
             if matches!(category, Category::Tub | Category::Can | Category::Jar) {
                 h *= rng.range(0.5, 1.0);
             }
-            let stack = if matches!(category, Category::Tub | Category::Can | Category::Box) && h < clear * 0.48 && rng.chance(0.6) {
+            let stack = if matches!(category, Category::Tub | Category::Can | Category::Box)
+                && h < clear * 0.48
+                && rng.chance(0.6)
+            {
                 ((clear * 0.97 / h) as u32).min(3)
             } else if category == Category::Box && h < clear * 0.3 && rng.chance(0.5) {
                 ((clear * 0.9 / h) as u32).min(5)
@@ -312,8 +439,17 @@ impl Build<'_> {
             };
             let run = [1, 2, 3, 4, 6][rng.weighted(&[0.25, 0.25, 0.22, 0.16, 0.12])];
             tags.push(x + 2.0);
-            let looks: Vec<_> = (0..2).map(|_| shapes::draw(sku, rng, (h * 1.15).max(14.0), self.pictures)).collect();
+            let looks: Vec<_> = (0..2)
+                .map(|_| shapes::draw(sku, rng, (h * 1.15).max(14.0), self.pictures))
+                .collect();
             let loose = rng.chance(0.12);
+            let run_from = x;
+            let hangs = hanging && category == Category::Bag;
+            let lift = if hangs {
+                (clear - h).max(0.0) * rng.range(0.3, 0.9)
+            } else {
+                0.0
+            };
             for _ in 0..run {
                 let pick = rng.below(2) as usize;
                 let look = &looks[pick];
@@ -326,21 +462,86 @@ impl Build<'_> {
                 }
                 let back = rng.unit();
                 if back < 0.4 {
-                    let at = Put { gain: rng.range(0.25, 0.65), ..Put::new(x + rng.normal() * 0.08 * w, floor - depth * 0.5 - h * rng.range(1.0, 1.07), w * 0.96, h * 0.98) };
+                    let at = Put {
+                        gain: rng.range(0.25, 0.65),
+                        ..Put::new(
+                            x + rng.normal() * 0.08 * w,
+                            floor - depth * 0.5 - h * rng.range(1.0, 1.07),
+                            w * 0.96,
+                            h * 0.98,
+                        )
+                    };
                     self.stage.put(&looks[1 - pick], at, 0);
                 }
                 let forward = depth * rng.range(0.0, 0.6);
                 for level in 0..stack {
                     let hh = h * (1.0 + rng.normal() * 0.012);
-                    let turn = if loose { rng.normal() * 0.07 } else if rng.chance(0.06) { rng.normal() * 0.035 } else { 0.0 };
+                    let turn = if loose {
+                        rng.normal() * 0.07
+                    } else if rng.chance(0.06) {
+                        rng.normal() * 0.035
+                    } else {
+                        0.0
+                    };
                     let look = &looks[rng.below(2) as usize];
-                    let wide = (hh * look.w as f32 / look.h as f32 * self.squash).min(s * 0.8).max(3.0);
-                    let at = Put { gain: light * rng.range(0.88, 1.06), turn, shadow: 0.35, ..Put::new(x + rng.normal() * 0.02 * w, floor + forward - hh * (level + 1) as f32 + rng.range(-1.0, 1.0), wide, hh) };
+                    let wide = (hh * look.w as f32 / look.h as f32 * self.squash)
+                        .min(s * 0.8)
+                        .max(3.0);
+                    let at = Put {
+                        gain: light * rng.range(0.88, 1.06),
+                        turn,
+                        shadow: 0.4,
+                        ..Put::new(
+                            x + rng.normal() * 0.02 * w,
+                            floor - lift + forward - hh * (level + 1) as f32 + rng.range(-1.0, 1.0),
+                            wide,
+                            hh,
+                        )
+                    };
                     self.add(look, at, category.word(), Some(sku));
+                    if hangs {
+                        let (hook, top) = (at.x + wide * 0.5, at.y + hh * 0.05);
+                        self.stage
+                            .tint([hook - 1.5, top - 1.0, hook + 1.5, top + 2.0], |_, _, _| {
+                                [0.75, 0.75, 0.78]
+                            });
+                    }
                 }
                 x += w * (1.0 + gap + (rng.normal() * 0.03).max(0.0));
                 if x > s {
                     break;
+                }
+            }
+            // Goods sold out of the carton they came in.
+            if trays && stack == 1 && !hangs && x - run_from > 12.0 && h > 16.0 && rng.chance(0.4) {
+                let kraft = if rng.chance(0.7) {
+                    hsv(
+                        rng.range(0.06, 0.1),
+                        rng.range(0.3, 0.6),
+                        rng.range(0.5, 0.85),
+                    )
+                } else {
+                    sku.design().palette[1]
+                };
+                let lip = h * rng.range(0.1, 0.33);
+                let (ink, word) = (scale(kraft, 0.45), rng.chance(0.6));
+                self.stage
+                    .fill([run_from, floor - lip, x, floor + depth * 0.6], |px, py| {
+                        let wave = 0.97 + 0.03 * (px * 0.9).sin();
+                        scale(kraft, light * wave * (0.9 + 0.15 * (floor - py) / lip))
+                    });
+                if word {
+                    let middle = (run_from + x) * 0.5;
+                    let wide = (x - run_from) * rng.range(0.15, 0.4);
+                    self.stage.tint(
+                        [
+                            middle - wide,
+                            floor - lip * 0.65,
+                            middle + wide,
+                            floor - lip * 0.4,
+                        ],
+                        |_, _, _| ink,
+                    );
                 }
             }
             x += (rng.normal() * 0.02).max(0.0) * s;
@@ -358,17 +559,26 @@ impl Build<'_> {
 
     fn board_front(&mut self, board: &Board, y: f32, rng: &mut Seeded) {
         let (s, t) = (self.side, board.thick.max(1.5));
-        let colour = if board.rail { [0.95, 0.95, 0.93] } else { board.colour };
+        let colour = if board.rail {
+            [0.95, 0.95, 0.93]
+        } else {
+            board.colour
+        };
         let groove = board.grooved;
         self.stage.fill([0.0, y, s, y + t], |_, py| {
             let v = (py - y) / t;
-            let lip = if groove && (v < 0.14 || v > 0.86) { 0.72 } else { 1.0 };
+            let lip = if groove && (v < 0.14 || v > 0.86) {
+                0.72
+            } else {
+                1.0
+            };
             scale(colour, (1.08 - 0.33 * v) * lip)
         });
         if board.slots > 0.0 && t > 5.0 {
             let mut x = rng.range(0.0, board.slots);
             while x < s {
-                self.stage.tint([x, y, x + 1.0, y + t], |p, _, _| scale(p, 0.8));
+                self.stage
+                    .tint([x, y, x + 1.0, y + t], |p, _, _| scale(p, 0.8));
                 x += board.slots;
             }
         }
@@ -383,18 +593,32 @@ impl Build<'_> {
         let s = self.side;
         let (x, w) = (rng.range(-0.02, 1.0) * s, rng.range(0.01, 0.06) * s);
         let colour = hsv(rng.unit(), rng.range(0.0, 0.15), rng.range(0.1, 0.9));
-        self.stage.fill([x, 0.0, x + w, s], |px, _| scale(colour, 0.7 + 0.4 * ((px - x) / w)));
+        self.stage.fill([x, 0.0, x + w, s], |px, _| {
+            scale(colour, 0.7 + 0.4 * ((px - x) / w))
+        });
     }
 
     /// An advertisement on the shelf: looks like print, is no product.
     fn banner(&mut self, rng: &mut Seeded, pitch: f32) {
         let s = self.side;
-        let (w, h) = (rng.range(0.08, 0.5) * s, (pitch * rng.range(0.08, 0.3)).max(8.0));
+        let (w, h) = (
+            rng.range(0.08, 0.5) * s,
+            (pitch * rng.range(0.08, 0.3)).max(8.0),
+        );
         let category = rng.pick(&Category::ALL);
         let design = self.sku(rng, Some(category)).design();
         let face = design.draw(w as usize + 1, h as usize + 1, &[]);
-        let sprite = crate::sprite::Sprite::from_fn(face.w, face.h, |x, y| (face.px[y as usize * face.w + x as usize], 1.0));
-        let at = Put { turn: if rng.chance(0.3) { rng.normal() * 0.1 } else { 0.0 }, ..Put::new(rng.range(-0.1, 0.9) * s, rng.range(0.0, 0.95) * s, w, h) };
+        let sprite = crate::sprite::Sprite::from_fn(face.w, face.h, |x, y| {
+            (face.px[y as usize * face.w + x as usize], 1.0)
+        });
+        let at = Put {
+            turn: if rng.chance(0.3) {
+                rng.normal() * 0.1
+            } else {
+                0.0
+            },
+            ..Put::new(rng.range(-0.1, 0.9) * s, rng.range(0.0, 0.95) * s, w, h)
+        };
         self.stage.put(&sprite, at, 0);
     }
 
@@ -404,25 +628,59 @@ impl Build<'_> {
         let stands = few && rng.chance(0.6);
         if stands {
             let colour = hsv(rng.unit(), rng.range(0.0, 0.5), rng.range(0.2, 0.9));
-            self.stage.fill([0.0, floor, s, s], |_, y| scale(colour, 0.8 + 0.2 * (y - floor) / (s - floor)));
+            self.stage.fill([0.0, floor, s, s], |_, y| {
+                scale(colour, 0.8 + 0.2 * (y - floor) / (s - floor))
+            });
         }
-        let count = if few { 1 + rng.below(3) } else { 3 + rng.below(13) };
+        let count = if few {
+            1 + rng.below(3)
+        } else {
+            3 + rng.below(13)
+        };
         let grow = if self.zoom { 1.4 } else { 1.0 };
         for _ in 0..count {
             let sku = self.sku(rng, None);
-            let h = s * grow * if few { rng.range(0.35, 0.95) } else { rng.range(0.12, 0.4) };
+            let h = s
+                * grow
+                * if few {
+                    rng.range(0.35, 0.95)
+                } else {
+                    rng.range(0.12, 0.4)
+                };
             let look = shapes::draw(sku, rng, h, self.pictures);
             let w = (h * look.w as f32 / look.h as f32 * self.squash).min(s * 0.9 * grow);
             let x = rng.range(-0.1, 1.0) * s - w * 0.4;
-            let y = if stands { floor + rng.range(0.0, 0.08) * s - h } else { rng.range(-0.1, 0.9) * s };
-            let turn = if rng.chance(0.4) { rng.normal() * 0.15 } else { 0.0 };
-            self.add(&look, Put { turn, shadow: 0.25, ..Put::new(x, y, w, h) }, sku.category().word(), Some(sku));
+            let y = if stands {
+                floor + rng.range(0.0, 0.08) * s - h
+            } else {
+                rng.range(-0.1, 0.9) * s
+            };
+            let turn = if rng.chance(0.4) {
+                rng.normal() * 0.15
+            } else {
+                0.0
+            };
+            self.add(
+                &look,
+                Put {
+                    turn,
+                    shadow: 0.25,
+                    ..Put::new(x, y, w, h)
+                },
+                sku.category().word(),
+                Some(sku),
+            );
         }
         if rng.chance(0.3) {
             let height = s * rng.range(0.04, 0.12);
-            let tag = shapes::price_tag(rng, height);
+            let tag = shapes::price_tag(rng.next_u64(), rng, height);
             let w = height * tag.w as f32 / tag.h as f32;
-            self.add(&tag, Put::new(rng.range(0.0, 0.9) * s, rng.range(0.0, 0.9) * s, w, height), PRICE_TAG, None);
+            self.add(
+                &tag,
+                Put::new(rng.range(0.0, 0.9) * s, rng.range(0.0, 0.9) * s, w, height),
+                PRICE_TAG,
+                None,
+            );
         }
     }
 
@@ -431,13 +689,23 @@ impl Build<'_> {
         let mut stage = self.stage;
         let mut view = None;
         if rng.chance(0.75) {
-            let p = rng.pick(&[0.015, 0.05, 0.1]);
+            let p = rng.pick(&[0.015, 0.04, 0.07, 0.11]);
+            // Seen from the side, near things are larger than far ones.
+            let side_on = if rng.chance(0.2) {
+                rng.range(-0.22, 0.22)
+            } else {
+                0.0
+            };
             let corners = [(0.0, 0.0), (s, 0.0), (s, s), (0.0, s)];
             let moved = corners.map(|c: (f32, f32)| {
                 // Drawn in towards the middle, so that little of the picture has no scene.
                 let grow = 1.0 / (1.0 + p * 0.9);
                 let (dx, dy) = ((c.0 - s * 0.5) * grow, (c.1 - s * 0.5) * grow);
-                (s * 0.5 + dx + rng.normal() * p * 0.6 * s, s * 0.5 + dy + rng.normal() * p * 0.6 * s)
+                let dy = dy * (1.0 - side_on.abs() * 0.5 + side_on * dx / s);
+                (
+                    s * 0.5 + dx + rng.normal() * p * 0.6 * s,
+                    s * 0.5 + dy + rng.normal() * p * 0.6 * s,
+                )
             });
             if let Some(map) = Homography::between(corners, moved) {
                 stage = lens::warp(&stage, &map, side, side);
@@ -445,13 +713,23 @@ impl Build<'_> {
             }
         }
         lens::light(&mut stage.px, side, side, rng);
+        if rng.chance(0.08) {
+            lens::reflect(&mut stage.px, side, side, rng);
+        }
         match rng.unit() {
             k if k < 0.35 => {
                 let sigma = rng.range(0.3, 1.5);
                 lens::gaussian(&mut stage.px, side, side, sigma);
             }
             k if k < 0.45 => {
-                let (length, angle) = (rng.range(2.0, 7.0), if rng.chance(0.7) { 0.0 } else { rng.range(0.0, 3.1) });
+                let (length, angle) = (
+                    rng.range(2.0, 7.0),
+                    if rng.chance(0.7) {
+                        0.0
+                    } else {
+                        rng.range(0.0, 3.1)
+                    },
+                );
                 lens::smear(&mut stage.px, side, side, length, angle);
             }
             _ => {}
@@ -460,12 +738,21 @@ impl Build<'_> {
             let factor = rng.range(0.4, 0.7);
             lens::coarsen(&mut stage.px, side, side, factor);
         }
-        let noise = if rng.chance(0.5) { rng.range(1.0, 12.0) / 255.0 } else { 0.0 };
+        let noise = if rng.chance(0.5) {
+            rng.range(1.0, 12.0) / 255.0
+        } else {
+            0.0
+        };
         let bytes = lens::develop(&stage.px, noise, rng);
         let jpeg_quality = 60 + rng.below(37) as u8;
         let objects = annotate(&mut stage, &self.objects, view.as_ref());
         let image = crate::picture(side as u32, side as u32, bytes);
-        Still { image, ids: stage.ids, objects, jpeg_quality }
+        Still {
+            image,
+            ids: stage.ids,
+            objects,
+            jpeg_quality,
+        }
     }
 }
 
@@ -499,7 +786,13 @@ fn annotate(stage: &mut Stage, placed: &[Placed], view: Option<&Homography>) -> 
         }
         let id = objects.len() as u16 + 1;
         renamed[i + 1] = id;
-        objects.push(StillObject { id, category: object.category, sku: object.sku, bbox: b, visible });
+        objects.push(StillObject {
+            id,
+            category: object.category,
+            sku: object.sku,
+            bbox: b,
+            visible,
+        });
     }
     for id in &mut stage.ids {
         *id = renamed[*id as usize];
@@ -528,10 +821,18 @@ impl Inside {
         Self {
             dark: (rng.range(0.1, 0.6), rng.range(0.4, 1.0)),
             colour: rng.chance(0.65).then(|| {
-                let value = if rng.chance(0.5) { rng.range(0.05, 0.3) } else { rng.range(0.4, 0.95) };
+                let value = if rng.chance(0.5) {
+                    rng.range(0.05, 0.3)
+                } else {
+                    rng.range(0.4, 0.95)
+                };
                 hsv(rng.unit(), rng.range(0.0, 0.12), value)
             }),
-            holes: if rng.chance(0.2) { rng.range(6.0, 24.0) } else { 0.0 },
+            holes: if rng.chance(0.2) {
+                rng.range(6.0, 24.0)
+            } else {
+                0.0
+            },
         }
     }
 
