@@ -1,8 +1,8 @@
 //! Answers timing requests on standard input, one a line, so that a script can interleave engines.
 //!
-//! `dinov2 <checkpoint> <checkpoint with head>` loads ViT-S/14 into this port and into
-//! candle-transformers. Requests are `own|candle <side> <batch>`; the answer is the time of one
-//! forward in milliseconds and the first numbers of the class token.
+//! `shelfscan-benches <checkpoint> [<checkpoint with head>]` loads DINOv2 into this port and, with
+//! the second file, ViT-S/14 into candle-transformers. Requests are `own|candle <side> <batch>`; the
+//! answer is the time of one forward in milliseconds and the first numbers of the class token.
 
 use std::io::{BufRead, Write};
 
@@ -25,13 +25,19 @@ fn pixels(batch: usize, side: usize) -> Result<Tensor> {
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().collect();
-    let [_, own, with_head] = args.as_slice() else {
-        bail!("usage: shelfscan-benches <checkpoint> <checkpoint with head>");
+    let (own, with_head) = match args.as_slice() {
+        [_, own] => (own, None),
+        [_, own, with_head] => (own, Some(with_head)),
+        _ => bail!("usage: shelfscan-benches <checkpoint> [<checkpoint with head>]"),
     };
     let device = Device::Cpu;
     let own = Dinov2::load(own, LoadOptions::default(), DType::F32, &device)?;
-    let tensors = candle_core::safetensors::load(with_head, &device)?;
-    let theirs = theirs::vit_small(VarBuilder::from_tensors(tensors, DType::F32, &device))?;
+    let theirs = with_head
+        .map(|file| {
+            let tensors = candle_core::safetensors::load(file, &device)?;
+            theirs::vit_small(VarBuilder::from_tensors(tensors, DType::F32, &device))
+        })
+        .transpose()?;
     let mut out = std::io::stdout();
     writeln!(out, "ready")?;
     out.flush()?;
@@ -47,8 +53,9 @@ fn main() -> Result<()> {
             "own" => own.forward(&input)?.class,
             // Its model takes one picture at a time.
             "candle" => {
+                let theirs = theirs.as_ref().context("no checkpoint with a head")?;
                 let rows = (0..batch)
-                    .map(|i| class_token(&theirs, &input.narrow(0, i, 1)?))
+                    .map(|i| class_token(theirs, &input.narrow(0, i, 1)?))
                     .collect::<Result<Vec<_>>>()?;
                 Tensor::cat(&rows, 0)?
             }
