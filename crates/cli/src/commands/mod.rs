@@ -7,6 +7,7 @@ mod eval;
 mod gallery;
 mod man;
 mod probe;
+mod report;
 mod scan;
 
 use std::sync::Arc;
@@ -24,6 +25,7 @@ pub(crate) fn run(cli: Cli, printer: &Arc<Printer>) -> anyhow::Result<Exit> {
     match cli.command {
         Command::Scan(args) => scan::run(&args, config()?, printer),
         Command::Probe(args) => probe::run(args, config()?, printer),
+        Command::Report(args) => report::run(args, config()?, printer),
         Command::Diff(args) => diff::run(args, config()?, printer),
         Command::Enroll(args) => enroll::run(args, config()?, printer),
         Command::Gallery(args) => gallery::run(args, config()?, printer),
