@@ -12,6 +12,19 @@ use crate::{
     stage::{Put, Stage},
 };
 
+/// What a crop may show beside its pack, and how badly it was taken.
+struct Style {
+    neighbours: f32,
+    occluder: f32,
+    /// Chance that the crop is cut close to the pack.
+    tight: f32,
+    skew: [f32; 3],
+    sides: f32,
+    coarse: f32,
+    blurred: f32,
+    smeared: f32,
+}
+
 /// Draws view `view` of `sku`: a crop about the pack, stretched to a square of `side_px` as an
 /// embedder's input is.
 ///
@@ -21,15 +34,73 @@ use crate::{
 pub fn draw_crop(sku: Sku, view: u64, side_px: u32, pictures: &[Picture]) -> RgbImage {
     let side = side_px.clamp(16, 1024) as usize;
     let mut rng = Seeded::of(&[0x6372_6f70, sku.0, view]);
+    let style = Style {
+        neighbours: 0.62,
+        occluder: 0.22,
+        tight: 0.66,
+        skew: [0.01, 0.03, 0.06],
+        sides: 1.0,
+        coarse: 0.45,
+        blurred: 0.3,
+        smeared: 0.12,
+    };
+    draw(sku, &mut rng, side, side, &style, pictures)
+}
+
+/// Draws `count` views of `sku` as a person would cut them out of photos to enrol it: tight, the
+/// whole pack, at its own aspect ratio, `longest_px` on its longer side (16 to 1024).
+///
+/// Angle, light and ground differ from view to view, and from those of any clip.
+pub fn sku_views(sku: Sku, count: u32, longest_px: u32, pictures: &[Picture]) -> Vec<RgbImage> {
+    (0..count)
+        .map(|view| draw_view(sku, u64::from(view), longest_px, pictures))
+        .collect()
+}
+
+/// Draws one of the views of [`sku_views`].
+pub fn draw_view(sku: Sku, view: u64, longest_px: u32, pictures: &[Picture]) -> RgbImage {
+    let longest = longest_px.clamp(16, 1024) as f32;
+    let mut rng = Seeded::of(&[0x656e_726f, sku.0, view]);
+    let aspect = shapes::aspect(sku);
+    let (w, h) = (longest * aspect.min(1.0), longest / aspect.max(1.0));
+    let style = Style {
+        neighbours: 0.4,
+        occluder: 0.0,
+        tight: 1.0,
+        skew: [0.004, 0.01, 0.02],
+        sides: 0.5,
+        coarse: 0.2,
+        blurred: 0.2,
+        smeared: 0.0,
+    };
+    draw(
+        sku,
+        &mut rng,
+        (w as usize).max(8),
+        (h as usize).max(8),
+        &style,
+        pictures,
+    )
+}
+
+fn draw(
+    sku: Sku,
+    rng: &mut Seeded,
+    width: usize,
+    height: usize,
+    style: &Style,
+    pictures: &[Picture],
+) -> RgbImage {
     let aspect = shapes::aspect(sku);
     // The longer side of the pack has about as many pixels as the crop.
-    let tall = side as f32 * if aspect > 1.0 { 1.1 / aspect } else { 1.1 };
-    let look = shapes::draw(sku, &mut rng, tall.max(12.0), pictures);
+    let longest = width.max(height) as f32;
+    let tall = longest * if aspect > 1.0 { 1.1 / aspect } else { 1.1 };
+    let look = shapes::draw(sku, rng, tall.max(12.0), style.sides, pictures);
     let (w, h) = (look.w as f32, look.h as f32);
     let (room_x, room_y) = (w.max(h) * 0.6, h.max(w) * 0.35);
     let (sw, sh) = ((w + room_x * 2.0) as usize, (h + room_y * 2.0) as usize);
     let mut stage = Stage::new(sw, sh, [0.5; 3]);
-    ground(&mut stage, &mut rng, pictures, room_y + h);
+    ground(&mut stage, rng, pictures, room_y + h);
     let at = Put {
         shadow: 0.3,
         turn: if rng.chance(0.3) {
@@ -40,25 +111,23 @@ pub fn draw_crop(sku: Sku, view: u64, side_px: u32, pictures: &[Picture]) -> Rgb
         ..Put::new(room_x, room_y, w, h)
     };
     let squash = rng.log_range(0.88, 1.14);
-    if rng.chance(0.62) {
+    if rng.chance(style.neighbours) {
         for left in [true, false] {
-            if !rng.chance(0.85) {
-                continue;
+            if rng.chance(0.85) {
+                neighbour(&mut stage, rng, sku, &look, at, left, pictures);
             }
-            neighbour(&mut stage, &mut rng, sku, &look, at, left, pictures);
         }
     }
     stage.put(&look, at, 1);
-    if rng.chance(0.22) {
-        occluder(&mut stage, &mut rng, at);
+    if rng.chance(style.occluder) {
+        occluder(&mut stage, rng, at);
     }
     // What is cut: the pack with a little more or less on every side, or a looser square.
-    let tight = rng.chance(0.66);
     let mut cut = [room_x, room_y, room_x + w, room_y + h];
-    if tight {
+    if rng.chance(style.tight) {
         for (i, edge) in cut.iter_mut().enumerate() {
             let span = if i % 2 == 0 { w } else { h };
-            let out = rng.range(-0.07, 0.09) * span;
+            let out = rng.range(-0.07, 0.09) * span * style.sides;
             *edge += if i < 2 { -out } else { out };
         }
     } else {
@@ -69,9 +138,10 @@ pub fn draw_crop(sku: Sku, view: u64, side_px: u32, pictures: &[Picture]) -> Rgb
         );
         cut = [cx - half, cy - half, cx + half, cy + half];
     }
-    let s = side as f32;
-    let skew = rng.pick(&[0.01, 0.03, 0.06]);
+    let skew = rng.pick(&style.skew);
     let (cw, ch) = (cut[2] - cut[0], cut[3] - cut[1]);
+    let middle = (cut[0] + cut[2]) * 0.5;
+    let squash = 1.0 + (squash - 1.0) * style.sides;
     let corners: [Point; 4] = [
         (cut[0], cut[1]),
         (cut[2], cut[1]),
@@ -79,29 +149,27 @@ pub fn draw_crop(sku: Sku, view: u64, side_px: u32, pictures: &[Picture]) -> Rgb
         (cut[0], cut[3]),
     ];
     let seen = corners.map(|c| {
-        let middle = (cut[0] + cut[2]) * 0.5;
-        (
-            middle + (c.0 - middle) * squash + rng.normal() * skew * cw,
-            c.1 + rng.normal() * skew * ch,
-        )
+        let x = middle + (c.0 - middle) * squash + rng.normal() * skew * cw;
+        (x, c.1 + rng.normal() * skew * ch)
     });
-    let square = [(0.0, 0.0), (s, 0.0), (s, s), (0.0, s)];
-    let mut out = match Homography::between(square, seen) {
-        Some(map) => lens::warp(&stage, &map, side, side),
+    let (fw, fh) = (width as f32, height as f32);
+    let frame = [(0.0, 0.0), (fw, 0.0), (fw, fh), (0.0, fh)];
+    let mut out = match Homography::between(frame, seen) {
+        Some(map) => lens::warp(&stage, &map, width, height),
         None => stage,
     };
     let (ow, oh) = (out.w, out.h);
-    lens::light(&mut out.px, ow, oh, &mut rng);
-    if rng.chance(0.45) {
+    lens::light(&mut out.px, ow, oh, rng);
+    if rng.chance(style.coarse) {
         let factor = rng.range(0.22, 0.85);
         lens::coarsen(&mut out.px, ow, oh, factor);
     }
     match rng.unit() {
-        k if k < 0.3 => {
+        k if k < style.blurred => {
             let sigma = rng.range(0.3, 1.6);
             lens::gaussian(&mut out.px, ow, oh, sigma);
         }
-        k if k < 0.42 => {
+        k if k < style.blurred + style.smeared => {
             let (length, angle) = (rng.range(2.0, 7.0), rng.range(-0.4, 0.4));
             lens::smear(&mut out.px, ow, oh, length, angle);
         }
@@ -112,7 +180,7 @@ pub fn draw_crop(sku: Sku, view: u64, side_px: u32, pictures: &[Picture]) -> Rgb
     } else {
         0.0
     };
-    let bytes = lens::develop(&out.px, noise, &mut rng);
+    let bytes = lens::develop(&out.px, noise, rng);
     crate::picture(ow as u32, oh as u32, bytes)
 }
 
@@ -189,7 +257,7 @@ fn neighbour(
         };
         let other = Sku::of(Sku::family_for(rng, seed, category), rng.below(4));
         let height = at.h * rng.range(0.7, 1.15);
-        shapes::draw(other, rng, (height * 0.8).max(12.0), pictures)
+        shapes::draw(other, rng, (height * 0.8).max(12.0), 1.0, pictures)
     };
     let h = if same {
         at.h

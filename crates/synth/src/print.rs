@@ -164,6 +164,11 @@ impl Design {
         }
     }
 
+    /// Brand and the words under it, as read from the pack.
+    pub(crate) fn title(&self) -> String {
+        format!("{} {}", self.brand, self.sub)
+    }
+
     /// The same print with another panel's layout: what stands on the side of a box.
     pub(crate) fn side_panel(&self) -> Self {
         Self {

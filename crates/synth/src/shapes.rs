@@ -66,11 +66,22 @@ pub(crate) fn aspect(sku: Sku) -> f32 {
 
 /// Draws one standing example of `sku`, about `height` px tall. `view` decides what differs
 /// between examples: how far it is turned, where the light falls, how the film is creased.
-pub(crate) fn draw(sku: Sku, view: &mut Seeded, height: f32, pictures: &[Picture]) -> Sprite {
+/// `sides` says how much of the side faces of boxes and cartons may be seen, 0 for none to 1.
+pub(crate) fn draw(
+    sku: Sku,
+    view: &mut Seeded,
+    height: f32,
+    sides: f32,
+    pictures: &[Picture],
+) -> Sprite {
     let h = height.round().clamp(4.0, 1024.0) as usize;
     let w = (height * aspect(sku)).round().clamp(3.0, 1400.0) as usize;
     let mut family = Seeded::of(&[0x7368_6170, sku.family()]);
-    let print = Print { sku, pictures };
+    let print = Print {
+        sku,
+        pictures,
+        sides,
+    };
     match sku.category() {
         Category::Box => folding_box(&print, &mut family, view, w, h),
         Category::Carton => carton(&print, &mut family, view, w, h),
@@ -82,6 +93,7 @@ pub(crate) fn draw(sku: Sku, view: &mut Seeded, height: f32, pictures: &[Picture
 
 struct Print<'a> {
     sku: Sku,
+    sides: f32,
     pictures: &'a [Picture],
 }
 
@@ -161,7 +173,10 @@ fn folding_box(
     if !family.chance(0.5) && !view.chance(0.2) {
         return front;
     }
-    let k = ((w as f32 * view.range(0.04, 0.28)) as usize).max(1);
+    let k = (w as f32 * view.range(0.04, 0.28) * print.sides) as usize;
+    if k == 0 {
+        return front;
+    }
     let side = print.side(k, h);
     let (left, rise) = (view.chance(0.5), k as f32 * view.range(0.1, 0.4));
     with_side(&front, &side, left, rise, view.range(0.4, 0.85))
@@ -230,7 +245,10 @@ fn carton(print: &Print, family: &mut Seeded, view: &mut Seeded, w: usize, h: us
     if !family.chance(0.55) {
         return front;
     }
-    let k = ((wf * view.range(0.06, 0.45)) as usize).max(1);
+    let k = (wf * view.range(0.06, 0.45) * print.sides) as usize;
+    if k == 0 {
+        return front;
+    }
     let side = print.side(k, h);
     let dark = view.range(0.45, 0.85);
     let left = view.chance(0.35);

@@ -90,6 +90,17 @@ impl Sku {
         Category::ALL[(self.family() % Category::ALL.len() as u64) as usize]
     }
 
+    /// What a shopper would call it: brand and words, such as `Proovy ZAMOR`. Two SKUs may share it.
+    pub fn title(self) -> String {
+        self.design().title()
+    }
+
+    /// A name for files and tables that no other SKU has, such as `proovy-zamor-3800782`.
+    pub fn slug(self) -> String {
+        let words = self.title().to_lowercase().replace(' ', "-");
+        format!("{words}-{}", self.0)
+    }
+
     /// A family of `category` picked by `rng` from the side of [`HELD_OUT_FROM`] on which `seed` lies.
     pub(crate) fn family_for(rng: &mut Seeded, seed: u64, category: Category) -> u64 {
         let step = Category::ALL.len() as u64;

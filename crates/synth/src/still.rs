@@ -440,7 +440,7 @@ impl Build<'_> {
             let run = [1, 2, 3, 4, 6][rng.weighted(&[0.25, 0.25, 0.22, 0.16, 0.12])];
             tags.push(x + 2.0);
             let looks: Vec<_> = (0..2)
-                .map(|_| shapes::draw(sku, rng, (h * 1.15).max(14.0), self.pictures))
+                .map(|_| shapes::draw(sku, rng, (h * 1.15).max(14.0), 1.0, self.pictures))
                 .collect();
             let loose = rng.chance(0.12);
             let run_from = x;
@@ -647,7 +647,7 @@ impl Build<'_> {
                 } else {
                     rng.range(0.12, 0.4)
                 };
-            let look = shapes::draw(sku, rng, h, self.pictures);
+            let look = shapes::draw(sku, rng, h, 1.0, self.pictures);
             let w = (h * look.w as f32 / look.h as f32 * self.squash).min(s * 0.9 * grow);
             let x = rng.range(-0.1, 1.0) * s - w * 0.4;
             let y = if stands {
