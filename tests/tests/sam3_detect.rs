@@ -393,11 +393,8 @@ fn half_precision_runs_without_mixing_types_and_agrees_with_single() {
     for (dtype, bar) in [(DType::F16, 0.95), (DType::BF16, 0.8)] {
         let narrow = model(dtype);
         let features = narrow.image_features(&frame()).unwrap();
-        for tensor in features
-            .maps
-            .iter()
-            .chain([&features.tokens, &features.trunk])
-        {
+        let fine = narrow.detector().fine_maps(&features).unwrap();
+        for tensor in fine.iter().chain([&features.tokens, &features.trunk]) {
             assert_eq!(tensor.dtype(), dtype, "no stage widens what it hands on");
         }
         let found = narrow

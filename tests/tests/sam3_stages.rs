@@ -65,7 +65,9 @@ fn the_neck_and_the_positions_follow_the_reference() {
         let reference = Reference::open(seed);
         let detector = reference.detector(DType::F32);
         let features = detector.image_features(&picture()).unwrap();
-        for (level, map) in features.maps.iter().enumerate() {
+        let [large, middle] = detector.fine_maps(&features).unwrap();
+        let coarse = features.tokens.transpose(1, 2).unwrap();
+        for (level, map) in [large, middle, &coarse].into_iter().enumerate() {
             let stage = format!("neck.detection.level{level}");
             if reference.has(&stage) {
                 reference.check_tensor(&stage, map, FEATURES);
@@ -335,17 +337,18 @@ fn check_case(
         joint_logit(found.scores[0][0], found.presence()[0])
     );
 
+    let segmentation = detector.segmentation.as_ref().unwrap();
     let pixels = detector.pixels(image, &found, 0).unwrap();
     let looked = (&pixels.prompted - &found.memory).unwrap();
     check("mask_prompt_xattn", &looked, FEATURES);
     check("instance_embed", &pixels.instance, MASKS);
     check(
         "semantic_seg",
-        &detector.segmentation.semantic(&pixels).unwrap(),
+        &segmentation.semantic(&pixels).unwrap(),
         MASKS,
     );
     let last = found.layers.last().unwrap();
-    let vectors = detector.segmentation.mask_vectors(&last.normed).unwrap();
+    let vectors = segmentation.mask_vectors(&last.normed).unwrap();
     check("mask_embed", &vectors, FEATURES);
     let all: Vec<usize> = (0..detector.config().num_queries).collect();
     let masks = detector.masks(image, &found, 0, &all).unwrap();

@@ -76,6 +76,10 @@ pub struct Sam3Config {
     /// Merge rules of the vocabulary.
     #[serde(default = "default_merges")]
     pub merges: usize,
+    /// False for a model without the mask branch: it answers with boxes alone, and its file holds
+    /// neither the segmentation head nor the two fine levels of the detection neck.
+    #[serde(default = "default_masks")]
+    pub masks: bool,
     /// Sizes of the tracker.
     #[serde(default, flatten)]
     pub tracker: TrackerConfig,
@@ -138,6 +142,10 @@ fn default_groups() -> usize {
     8
 }
 
+fn default_masks() -> bool {
+    true
+}
+
 fn default_merges() -> usize {
     48_894
 }
@@ -169,6 +177,7 @@ impl Sam3Config {
             text_layers: 24,
             context_length: 32,
             merges: default_merges(),
+            masks: true,
             tracker: TrackerConfig::default(),
         }
     }

@@ -8,7 +8,7 @@ use shelfscan_model_kit::weights::{LoadReport, TensorSpec, WeightReader};
 use crate::{
     Error, Result, Sam3Config,
     decoder::{Decoder, DecoderLayerOutput},
-    error::AtStage,
+    error::{AtStage, no_masks},
     fusion::{FusionEncoder, Prompt},
     geometry::{Exemplars, GeometryEncoder},
     position::sine_map,
@@ -24,10 +24,10 @@ use crate::{
 pub struct ImageFeatures {
     /// The trunk's map `[1, c, side, side]`, from which further necks may be run.
     pub trunk: Tensor,
-    /// The detection maps at 4, 2 and 1 times the trunk's size, `[1, d_model, .., ..]`.
-    pub maps: [Tensor; 3],
-    /// The smallest map as tokens `[1, side * side, d_model]`.
+    /// The detection map of the trunk's size as tokens `[1, side * side, d_model]`.
     pub tokens: Tensor,
+    /// The detection maps at 4 and 2 times the trunk's size, made at the first mask.
+    fine: OnceLock<[Tensor; 2]>,
     /// The part of the fusion encoder that no prompt enters, made at the first prompt.
     prepared: OnceLock<Tensor>,
     side: usize,
@@ -122,8 +122,8 @@ pub struct Detector {
     pub decoder: Decoder,
     /// Scoring head.
     pub scoring: Scoring,
-    /// Segmentation head.
-    pub segmentation: SegmentationHead,
+    /// Segmentation head, unless the model has no masks.
+    pub segmentation: Option<SegmentationHead>,
     /// Sine encoding of the smallest map, `[1, side * side, d_model]`.
     pub positions: Tensor,
     config: Sam3Config,
@@ -174,7 +174,10 @@ impl Detector {
             fusion: FusionEncoder::new(&transformer.pp("encoder"), config)?,
             decoder: Decoder::new(&transformer.pp("decoder"), config)?,
             scoring: Scoring::new(&w.pp("dot_prod_scoring"), config)?,
-            segmentation: SegmentationHead::new(&w.pp("segmentation_head"), config)?,
+            segmentation: config
+                .masks
+                .then(|| SegmentationHead::new(&w.pp("segmentation_head"), config))
+                .transpose()?,
             positions: sine_map(side, side, config.d_model, dtype, &device)
                 .at("the position encoding")?,
             config: config.clone(),
@@ -223,16 +226,16 @@ impl Detector {
             .and_then(|t| t.reshape((1, self.config.vit_dim, side, side)))
             .and_then(|t| t.contiguous())
             .at(STAGE)?;
-        let maps = self.neck.forward(&trunk)?;
-        let tokens = maps[2]
+        let coarse = self.neck.coarse(&trunk)?;
+        let tokens = coarse
             .flatten_from(2)
             .and_then(|t| t.transpose(1, 2)?.contiguous())
             .at(STAGE)?;
         check_finite(&tokens, "the image encoder")?;
         Ok(ImageFeatures {
             trunk,
-            maps,
             tokens,
+            fine: OnceLock::new(),
             prepared: OnceLock::new(),
             side,
         })
@@ -332,10 +335,27 @@ impl Detector {
         join().at(STAGE)
     }
 
+    /// The detection maps at 4 and 2 times the trunk's size, `[1, d_model, .., ..]`. They are made
+    /// when they are first asked for, because boxes do without them.
+    ///
+    /// # Errors
+    /// The model has no masks, or the tensor library failed.
+    pub fn fine_maps<'a>(&self, image: &'a ImageFeatures) -> Result<&'a [Tensor; 2]> {
+        if let Some(fine) = image.fine.get() {
+            return Ok(fine);
+        }
+        let made = self.neck.fine(&image.trunk)?;
+        Ok(image.fine.get_or_init(|| made))
+    }
+
+    fn segmentation(&self) -> Result<&SegmentationHead> {
+        self.segmentation.as_ref().ok_or_else(no_masks)
+    }
+
     /// The picture's side of the masks, for prompt `b` of an answer.
     ///
     /// # Errors
-    /// The tensor library failed.
+    /// The model has no masks, or the tensor library failed.
     pub fn pixels(&self, image: &ImageFeatures, found: &Grounding, b: usize) -> Result<PixelMap> {
         let one = |t: &Tensor| t.narrow(0, b, 1)?.contiguous();
         let memory = one(&found.memory).at("the mask head")?;
@@ -343,15 +363,15 @@ impl Detector {
             tokens: one(&found.prompt.tokens).at("the mask head")?,
             mask: one(&found.prompt.mask).at("the mask head")?,
         };
-        let [large, middle, _] = &image.maps;
-        self.segmentation
+        let [large, middle] = self.fine_maps(image)?;
+        self.segmentation()?
             .pixels(&memory, image.side, (large, middle), &prompt)
     }
 
     /// Mask logits of the named queries of prompt `b`; only these are drawn.
     ///
     /// # Errors
-    /// A query that does not exist, or a value that is not finite.
+    /// The model has no masks, a query does not exist, or a value is not finite.
     pub fn masks(
         &self,
         image: &ImageFeatures,
@@ -372,9 +392,10 @@ impl Detector {
         let picked = Tensor::from_vec(ids, queries.len(), &self.device)
             .and_then(|ids| last.normed.get(b)?.contiguous()?.index_select(&ids, 0))
             .at(STAGE)?;
-        let vectors = self.segmentation.mask_vectors(&picked)?;
+        let segmentation = self.segmentation()?;
+        let vectors = segmentation.mask_vectors(&picked)?;
         let instance = map.instance.squeeze(0).at(STAGE)?;
-        let masks = self.segmentation.masks(&instance, &vectors)?;
+        let masks = segmentation.masks(&instance, &vectors)?;
         let values: Vec<f32> = masks
             .to_dtype(DType::F32)
             .and_then(|m| m.flatten_all()?.to_vec1())

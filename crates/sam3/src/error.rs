@@ -88,6 +88,11 @@ impl From<Error> for InferenceError {
     }
 }
 
+/// What a model without the mask branch answers to a question about masks.
+pub(crate) fn no_masks() -> Error {
+    Error::InvalidInput("this model draws no masks; ask it for boxes".into())
+}
+
 /// Names the stage of a tensor operation that failed.
 pub(crate) trait AtStage<T> {
     fn at(self, stage: &'static str) -> Result<T>;

@@ -22,7 +22,7 @@ use crate::{
 /// Phrases whose features are kept.
 const PHRASES_KEPT: usize = 64;
 /// Phrases that go through the decoder at once; more of them are asked in turns.
-const PHRASES_AT_ONCE: usize = 8;
+pub(crate) const PHRASES_AT_ONCE: usize = 8;
 
 /// What to report of a picture.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,8 +32,8 @@ pub struct DetectOptions {
     /// Of two finds of one phrase that overlap by more than this share of the smaller one, the
     /// better stays; `None` leaves duplicates in.
     pub duplicate_overlap: Option<f32>,
-    /// Draw masks and take boxes from them. Without, boxes are the decoder's own, which is faster
-    /// and the better choice for models whose masks were hardly trained.
+    /// Draw masks and take boxes from them. Without, boxes are the decoder's own, which is faster;
+    /// a model that has no masks answers so in any case.
     pub masks: bool,
     /// How the picture is cut first.
     pub tiling: Tiling,
@@ -244,7 +244,7 @@ impl Sam3 {
         }
     }
 
-    fn phrases(&self, prompts: &[TextPrompt]) -> Result<Vec<Phrase>> {
+    pub(crate) fn phrases(&self, prompts: &[TextPrompt]) -> Result<Vec<Phrase>> {
         if prompts.is_empty() {
             return Err(Error::InvalidInput(
                 "no prompt was given; pass at least one phrase, such as \"product\"".into(),
@@ -342,7 +342,7 @@ impl Sam3 {
                         .total_cmp(&probabilities[*a])
                         .then(a.cmp(b))
                 });
-                let drawn = if options.masks {
+                let drawn = if options.masks && self.detector.config().masks {
                     Some(self.detector.masks(features, &found, b, &queries)?)
                 } else {
                     None
@@ -398,7 +398,7 @@ fn singular(phrase: &str) -> Option<String> {
     })
 }
 
-fn notices(
+pub(crate) fn notices(
     prompts: &[TextPrompt],
     phrases: &[Phrase],
     filled: &[bool],
