@@ -4,7 +4,8 @@ use candle_core::{D, DType, Result, Tensor};
 use shelfscan_model_kit::{
     Error,
     ops::{
-        Activation, AttentionOptions, Conv2d, ConvTranspose2d, LayerNorm, Linear, Mlp, attention,
+        Activation, AttentionOptions, Conv2d, ConvTranspose2d, DepthwiseConv2d, LayerNorm,
+        LayerNorm2d, Linear, Mlp, attention,
     },
     weights::WeightReader,
 };
@@ -35,6 +36,16 @@ pub(crate) fn layer_norm(weights: &WeightReader, channels: usize) -> Made<LayerN
     made(LayerNorm::new(&weight, &bias, NORM_EPS), weights)
 }
 
+/// Epsilon of the normalisations over the channels of a map.
+const PIXEL_NORM_EPS: f64 = 1e-6;
+
+/// Normalisation over the channels of each pixel of a map.
+pub(crate) fn pixel_norm(weights: &WeightReader, channels: usize) -> Made<LayerNorm2d> {
+    let weight = weights.get(channels, "weight")?;
+    let bias = weights.get(channels, "bias")?;
+    made(LayerNorm2d::new(&weight, &bias, PIXEL_NORM_EPS), weights)
+}
+
 /// The type convolutions run in: the CPU has none for the 16-bit types, so there they widen.
 fn conv_dtype(weights: &WeightReader) -> DType {
     if weights.device().is_cpu() {
@@ -52,7 +63,7 @@ fn in_type(x: &Tensor, inner: DType, run: impl Fn(&Tensor) -> Result<Tensor>) ->
     run(&x.to_dtype(inner)?)?.to_dtype(x.dtype())
 }
 
-/// A convolution of stride 1, padded so that the size stays.
+/// A convolution with a square kernel.
 #[derive(Clone, Debug)]
 pub(crate) struct Conv {
     conv: Conv2d,
@@ -60,23 +71,59 @@ pub(crate) struct Conv {
 }
 
 impl Conv {
+    /// Stride 1, padded so that the size stays.
     pub(crate) fn new(
         weights: &WeightReader,
         input: usize,
         output: usize,
         kernel: usize,
     ) -> Made<Self> {
+        Self::strided(weights, (input, output), kernel, (1, kernel / 2))
+    }
+
+    /// From `input` to `output` channels with a stride and a padding.
+    pub(crate) fn strided(
+        weights: &WeightReader,
+        (input, output): (usize, usize),
+        kernel: usize,
+        (stride, padding): (usize, usize),
+    ) -> Made<Self> {
         let dtype = conv_dtype(weights);
         let wide = weights.with_dtype(dtype);
         let weight = wide.get((output, input, kernel, kernel), "weight")?;
         let bias = wide.get(output, "bias")?;
         Ok(Self {
-            conv: made(Conv2d::new(&weight, Some(&bias), 1, kernel / 2), weights)?,
+            conv: made(Conv2d::new(&weight, Some(&bias), stride, padding), weights)?,
             dtype,
         })
     }
 
-    /// `[b, in, h, w]` to `[b, out, h, w]`.
+    /// `[b, in, h, w]` to `[b, out, h', w']`.
+    pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        in_type(x, self.dtype, |x| self.conv.forward(x))
+    }
+}
+
+/// A convolution that keeps channels apart, padded so that the size stays.
+#[derive(Clone, Debug)]
+pub(crate) struct Depthwise {
+    conv: DepthwiseConv2d,
+    dtype: DType,
+}
+
+impl Depthwise {
+    pub(crate) fn new(weights: &WeightReader, channels: usize, kernel: usize) -> Made<Self> {
+        let dtype = conv_dtype(weights);
+        let wide = weights.with_dtype(dtype);
+        let weight = wide.get((channels, 1, kernel, kernel), "weight")?;
+        let bias = wide.get(channels, "bias")?;
+        Ok(Self {
+            conv: made(DepthwiseConv2d::new(&weight, &bias, kernel / 2), weights)?,
+            dtype,
+        })
+    }
+
+    /// `[b, c, h, w]` to the same shape.
     pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
         in_type(x, self.dtype, |x| self.conv.forward(x))
     }

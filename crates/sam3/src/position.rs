@@ -63,6 +63,18 @@ pub(crate) fn sine_values(values: &[f32], channels: usize) -> Vec<f32> {
     out
 }
 
+/// Sine encoding of how long ago something was, `channels` each: the sines of all wave lengths,
+/// then the cosines.
+pub(crate) fn sine_ages(ages: &[f32], channels: usize) -> Vec<f32> {
+    let lengths = wave_lengths(channels / 2);
+    let mut out = Vec::with_capacity(ages.len() * channels);
+    for age in ages {
+        out.extend(lengths.iter().map(|length| (age / length).sin()));
+        out.extend(lengths.iter().map(|length| (age / length).cos()));
+    }
+    out
+}
+
 /// Rotation angles of the tokens of a square of patches.
 ///
 /// Adjacent channels make a pair; the first half of a head's pairs turns with the column, the
@@ -136,7 +148,10 @@ impl Rotary {
             let qkv = qkv.contiguous()?;
             qkv.inplace_op1(&Turn {
                 rotary: self,
-                heads,
+                row: 3 * heads * d,
+                width: 2 * heads * d,
+                tokens: n,
+                places: n,
             })?;
             return Ok(qkv);
         }
@@ -154,11 +169,68 @@ impl Rotary {
             .to_dtype(qkv.dtype())?;
         Tensor::cat(&[&turned, &qkv.narrow(2, 2, 1)?], 2)
     }
+
+    /// Turns one projection `[b, n, heads, head_dim]` whose first `places` tokens are one or more
+    /// whole squares, one after the other; the tokens behind them have no place and stay as they
+    /// are. The rotation is done in `f32`.
+    // By value, because the projection is turned in place and must not be used afterwards.
+    #[allow(clippy::needless_pass_by_value)]
+    pub(crate) fn turn(&self, x: Tensor, places: usize) -> Result<Tensor> {
+        let (b, n, heads, d) = x.dims4()?;
+        if d != self.head_dim || places > n || places % self.tokens != 0 {
+            candle_core::bail!(
+                "rotary table of {} tokens got {places} places of {:?}",
+                self.tokens,
+                x.dims()
+            );
+        }
+        if x.device().is_cpu() && x.dtype() == DType::F32 {
+            // The projection is fresh and held by no one else, so it is turned in place.
+            let x = x.contiguous()?;
+            x.inplace_op1(&Turn {
+                rotary: self,
+                row: heads * d,
+                width: heads * d,
+                tokens: n,
+                places,
+            })?;
+            return Ok(x);
+        }
+        let squares = places / self.tokens;
+        let (cos, sin) = self.tables()?;
+        let spread = |t: Tensor| {
+            let t = t.to_device(x.device())?;
+            t.reshape(vec![1, 1, self.tokens, 1, d / 2, 1])
+        };
+        let (cos, sin) = (spread(cos)?, spread(sin)?);
+        let pairs = x.narrow(1, 0, places)?.to_dtype(DType::F32)?.reshape(vec![
+            b,
+            squares,
+            self.tokens,
+            heads,
+            d / 2,
+            2,
+        ])?;
+        let (re, im) = (pairs.narrow(5, 0, 1)?, pairs.narrow(5, 1, 1)?);
+        let new_re = (re.broadcast_mul(&cos)? - im.broadcast_mul(&sin)?)?;
+        let new_im = (re.broadcast_mul(&sin)? + im.broadcast_mul(&cos)?)?;
+        let turned = Tensor::cat(&[&new_re, &new_im], 5)?
+            .reshape((b, places, heads, d))?
+            .to_dtype(x.dtype())?;
+        Tensor::cat(&[&turned, &x.narrow(1, places, n - places)?], 1)
+    }
 }
 
+/// Turns the front of every row of a projection.
 struct Turn<'a> {
     rotary: &'a Rotary,
-    heads: usize,
+    /// Floats of a token.
+    row: usize,
+    /// Floats of a token that are turned.
+    width: usize,
+    /// Tokens of one item of the batch, and how many of them have a place.
+    tokens: usize,
+    places: usize,
 }
 
 impl InplaceOp1 for Turn<'_> {
@@ -178,14 +250,18 @@ impl InplaceOp1 for Turn<'_> {
             head_dim,
         } = self.rotary;
         let half = head_dim / 2;
-        let row = 3 * self.heads * head_dim;
         data[start..end]
-            .par_chunks_mut(row)
+            .par_chunks_mut(self.row)
             .enumerate()
+            .with_min_len(64)
             .for_each(|(at, row)| {
-                let token = at % tokens;
+                let place = at % self.tokens;
+                if place >= self.places {
+                    return;
+                }
+                let token = place % tokens;
                 let (cos, sin) = (&cos[token * half..][..half], &sin[token * half..][..half]);
-                for head in row[..2 * self.heads * head_dim].chunks_exact_mut(*head_dim) {
+                for head in row[..self.width].chunks_exact_mut(*head_dim) {
                     let pairs = head.as_chunks_mut::<2>().0;
                     for ((pair, c), s) in pairs.iter_mut().zip(cos).zip(sin) {
                         let [re, im] = *pair;
@@ -213,6 +289,31 @@ mod tests {
         let got = rotary.apply(qkv.copy().unwrap()).unwrap();
         let gap = (got - want).unwrap().abs().unwrap().flatten_all().unwrap();
         assert!(gap.max(0).unwrap().to_scalar::<f32>().unwrap() < 1e-6);
+    }
+
+    #[test]
+    fn squares_turn_alike_and_tokens_without_a_place_stay() {
+        let rotary = Rotary::new(3, 8, 1.0);
+        let values: Vec<f32> = (0..2 * 20 * 2 * 8)
+            .map(|i| (i as f32 * 0.21).cos())
+            .collect();
+        let x = Tensor::from_vec(values, (2, 20, 2, 8), &Device::Cpu).unwrap();
+        let got = rotary.turn(x.copy().unwrap(), 18).unwrap();
+        let wide = rotary.turn(x.to_dtype(DType::F64).unwrap(), 18).unwrap();
+        let gap = (&got - wide.to_dtype(DType::F32).unwrap()).unwrap();
+        let gap = gap.abs().unwrap().flatten_all().unwrap();
+        assert!(gap.max(0).unwrap().to_scalar::<f32>().unwrap() < 1e-6);
+        let part = |t: &Tensor, from: usize, n: usize| -> Vec<f32> {
+            let t = t.narrow(1, from, n).unwrap();
+            t.flatten_all().unwrap().to_vec1().unwrap()
+        };
+        assert_eq!(part(&got, 18, 2), part(&x, 18, 2));
+        let second = rotary.turn(x.narrow(1, 9, 9).unwrap(), 9).unwrap();
+        assert_eq!(part(&got, 9, 9), part(&second, 0, 9));
+        assert!(
+            rotary.turn(x, 10).is_err(),
+            "a part of a square has no places"
+        );
     }
 
     #[test]

@@ -4,12 +4,32 @@
 //! one memory map a frame that all its objects share. Ported from the description of
 //! `sam3/model/video_tracking_multiplex.py`; object multiplexing is SAM 3.1's (Meta, 2026).
 
+mod bank;
+mod contest;
+mod features;
+mod mask_decoder;
+mod memory_attention;
+mod memory_encoder;
+mod model;
 mod multiplex;
+mod prompt;
 mod roster;
+mod session;
+mod two_way;
 pub mod video;
 
+pub use bank::MemoryLimits;
+pub use contest::Contest;
+pub use features::{Seen, TrackerFeatures};
+pub use mask_decoder::{Decoded, DecoderKind, FineMaps, MaskDecoder};
+pub use memory_attention::{AttentionStages, MemoryAttention, MemoryPrecision, MemoryTokens};
+pub use memory_encoder::{MemoryEncoder, MemoryStages};
+pub use model::{SeenObjects, Tracker};
 pub use multiplex::{Multiplex, Slot};
+pub use prompt::{Click, ClickKind, PromptEncoder};
 pub use roster::{Placed, Removed, Roster, StateObjects};
+pub use session::{MemoryUse, SessionOptions, TrackerSession};
+pub use two_way::TwoWayStages;
 
 use shelfscan_inference_core::TrackId;
 
@@ -51,12 +71,8 @@ pub trait MaskPropagator {
     ///
     /// # Errors
     /// An unknown id, or a failure of the model.
-    fn recondition(
-        &mut self,
-        frame: usize,
-        ids: &[TrackId],
-        detections: &MaskLogits,
-    ) -> Result<()>;
+    fn recondition(&mut self, frame: usize, ids: &[TrackId], detections: &MaskLogits)
+    -> Result<()>;
 
     /// Makes the memory of `frame` from its final masks, for every object that lived before this
     /// frame's births. Masks of which others win most pixels are held back from memory inside

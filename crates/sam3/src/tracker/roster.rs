@@ -84,11 +84,16 @@ impl Roster {
             state.ids.extend_from_slice(ids);
             return Placed::Joined(s);
         }
+        Placed::Opened(self.open(ids))
+    }
+
+    /// Puts new objects into a new state and gives its number.
+    pub fn open(&mut self, ids: &[TrackId]) -> usize {
         self.states.push(StateObjects {
             ids: ids.to_vec(),
             slots: Multiplex::new(self.slots, ids.len()),
         });
-        Placed::Opened(self.states.len() - 1)
+        self.states.len() - 1
     }
 
     /// Takes objects out and drops states without one. Gives the states that changed, ascending.
@@ -111,5 +116,63 @@ impl Roster {
         }
         self.states.retain(|state| !state.ids.is_empty());
         changes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(range: std::ops::Range<u64>) -> Vec<TrackId> {
+        range.map(TrackId).collect()
+    }
+
+    #[test]
+    fn fifteen_to_thirty_three_objects_cost_one_to_three_buckets() {
+        for (objects, buckets) in [(15, 1), (16, 1), (17, 2), (33, 3)] {
+            // All at once share a state.
+            let mut together = Roster::new(16);
+            assert_eq!(together.add(&ids(0..objects)), Placed::Opened(0));
+            assert_eq!((together.buckets(), together.states().len()), (buckets, 1));
+            // One at a time a state is opened for every sixteen.
+            let mut single = Roster::new(16);
+            for id in 0..objects {
+                let before: Vec<_> = (0..id).map(|id| single.find(TrackId(id))).collect();
+                single.add(&ids(id..id + 1));
+                let after: Vec<_> = (0..id).map(|id| single.find(TrackId(id))).collect();
+                assert_eq!(before, after, "object {id} moved others");
+            }
+            assert_eq!((single.buckets(), single.states().len()), (buckets, buckets));
+            assert_eq!(single.objects(), objects as usize);
+        }
+    }
+
+    #[test]
+    fn newcomers_join_the_fullest_state_with_room_for_all_of_them() {
+        let mut roster = Roster::new(4);
+        roster.add(&ids(0..2));
+        assert_eq!(roster.add(&ids(2..5)), Placed::Opened(1));
+        assert_eq!(roster.add(&ids(5..6)), Placed::Joined(1));
+        assert_eq!(roster.add(&ids(6..9)), Placed::Opened(2));
+        assert_eq!(roster.add(&ids(9..10)), Placed::Joined(2));
+        assert_eq!(roster.add(&ids(10..12)), Placed::Joined(0));
+        assert_eq!(roster.find(TrackId(11)), Some((0, 3)));
+    }
+
+    #[test]
+    fn a_state_without_objects_is_dropped_and_a_removed_slot_stays_unused() {
+        let mut roster = Roster::new(4);
+        roster.add(&ids(0..4));
+        roster.add(&ids(4..6));
+        let gone = [TrackId(1), TrackId(4), TrackId(5), TrackId(99)];
+        let removed = |state, objects: &[usize], buckets: &[usize]| Removed {
+            state,
+            objects: objects.to_vec(),
+            buckets: buckets.to_vec(),
+        };
+        let want = [removed(0, &[1], &[0]), removed(1, &[0, 1], &[])];
+        assert_eq!(roster.remove(&gone), want);
+        assert_eq!((roster.states().len(), roster.objects()), (1, 3));
+        assert_eq!(roster.add(&ids(6..7)), Placed::Opened(1), "the slot was used before");
     }
 }
