@@ -20,8 +20,9 @@
 //! * [`ops`] holds attention, linear layers, norms, convolutions and resampling.
 //! * [`lock`] gives one thread at a time a device that cannot be shared.
 //!
-//! There are no cargo features. The operators are fast on CPU tensors in f32, with the vector
-//! instructions the machine has; other dtypes and devices take candle's own operators. Limits: no
+//! Features `cuda` and `metal` turn candle's back ends on. The operators are fast on CPU tensors in
+//! f32, with the vector instructions the machine has; other dtypes and devices take candle's own
+//! operators. Limits: no
 //! gradients; convolutions have square kernels and no dilation.
 
 // Code that is compiled once for each set of vector instructions has to be inlined into the function

@@ -4,7 +4,7 @@ use candle_core::{Result, Tensor};
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::{cpu, simd};
+use super::{cpu, pages, simd};
 
 /// What follows a linear layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl Activation {
             return Ok(x.clone());
         }
         let fast = cpu::with_floats(x, |data| {
-            let mut out = data.to_vec();
+            let mut out = pages::copy(data);
             map(self, &mut out);
             out
         })?;

@@ -10,6 +10,7 @@ use rayon::prelude::*;
 use super::{
     Activation, cpu,
     disjoint::column_strips,
+    pages,
     product::{PanelShape, ROWS, product, six_rows},
     scratch::with_scratch,
     simd::activate,
@@ -110,7 +111,7 @@ impl Conv2d {
         if cpu::is_cpu_f32(x) {
             let data = cpu::with_floats(&self.weight, |weight| {
                 cpu::with_floats(x, |data| {
-                    let mut result = vec![0.0; b * out * oh * ow];
+                    let mut result = pages::zeros(b * out * oh * ow);
                     let pictures = data.chunks_exact(c * h * w);
                     for (data, result) in pictures.zip(result.chunks_exact_mut(out * oh * ow)) {
                         let unroll = Unroll {
@@ -354,7 +355,7 @@ impl ConvTranspose2d {
         }
         if !self.rows.is_empty() {
             let fast = cpu::with_floats(x, |data| {
-                let mut result = vec![0.0; b * out * 4 * h * w];
+                let mut result = pages::zeros(b * out * 4 * h * w);
                 for (data, result) in data
                     .chunks_exact(c * h * w)
                     .zip(result.chunks_exact_mut(out * 4 * h * w))
@@ -472,7 +473,7 @@ impl DepthwiseConv2d {
         if cpu::is_cpu_f32(x) && cpu::is_cpu_f32(&self.weight) {
             let (weight, bias) = (cpu::to_floats(&self.weight)?, cpu::to_floats(&self.bias)?);
             let fast = cpu::with_floats(x, |data| {
-                let mut result = vec![0.0; b * c * oh * ow];
+                let mut result = pages::zeros(b * c * oh * ow);
                 result
                     .par_chunks_mut(oh * ow)
                     .zip(data.par_chunks(h * w))

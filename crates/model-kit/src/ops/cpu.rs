@@ -2,6 +2,8 @@
 
 use candle_core::{CpuStorage, DType, Device, Layout, Result, Storage, StorageRef, Tensor};
 
+use super::pages;
+
 /// The f32 storage of a CPU tensor, held for reading.
 pub(crate) struct CpuFloats<'a> {
     guard: StorageRef<'a>,
@@ -42,7 +44,10 @@ pub(crate) fn is_cpu_f32(tensor: &Tensor) -> bool {
 
 /// The tensor's floats in order, copied.
 pub(crate) fn to_floats(tensor: &Tensor) -> Result<Vec<f32>> {
-    tensor.flatten_all()?.to_vec1()
+    match with_floats(tensor, pages::copy)? {
+        Some(floats) => Ok(floats),
+        None => tensor.flatten_all()?.to_vec1(),
+    }
 }
 
 pub(crate) fn from_floats(data: Vec<f32>, shape: &[usize]) -> Result<Tensor> {

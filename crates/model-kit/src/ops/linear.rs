@@ -9,6 +9,7 @@ use rayon::prelude::*;
 use super::{
     Activation, LayerNorm, cpu,
     norm::RowNorm,
+    pages,
     product::{PackedMatrix, Product, rows_per_task},
     scratch::with_scratch,
 };
@@ -172,7 +173,7 @@ impl Linear {
         {
             let out = match residual {
                 Some(residual) => cpu::to_floats(residual)?,
-                None => vec![0.0; shape.iter().product()],
+                None => pages::zeros(shape.iter().product()),
             };
             let task = |norm: Option<RowNorm<'_>>| {
                 cpu::with_floats(x, |rows| {
@@ -229,7 +230,7 @@ impl Linear {
         let shape = [b, rows * cols, self.columns];
         if let Some(packed) = self.packed() {
             let out = cpu::with_floats(x, |data| {
-                let mut out = vec![0.0; shape.iter().product()];
+                let mut out = pages::zeros(shape.iter().product());
                 let source = Patches {
                     data,
                     dims: (c, h, w),

@@ -9,6 +9,7 @@ use super::{
     activation::Multiply,
     cpu,
     norm::RowNorm,
+    pages,
     product::{PackedMatrix, Product, rows_per_task},
     scratch::with_scratch,
 };
@@ -84,9 +85,9 @@ impl Mlp {
             let task = |norm: Option<RowNorm<'_>>| {
                 cpu::with_floats(x, |rows| {
                     let mut out = if residual {
-                        rows.to_vec()
+                        pages::copy(rows)
                     } else {
-                        vec![0.0; shape.iter().product()]
+                        pages::zeros(shape.iter().product())
                     };
                     layers.run(rows, norm, residual, &mut out);
                     out

@@ -14,6 +14,7 @@ mod disjoint;
 mod linear;
 mod mlp;
 mod norm;
+mod pages;
 mod product;
 mod resize;
 mod scratch;

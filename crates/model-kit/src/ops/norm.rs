@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::{
     cpu::{self, CpuFloats},
-    simd,
+    pages, simd,
 };
 
 /// Normalisation over the last dimension, with weight and bias.
@@ -53,7 +53,7 @@ impl LayerNorm {
         }
         let fast = self.with_rows(|norm| {
             cpu::with_floats(x, |data| {
-                let mut out = vec![0.0; data.len()];
+                let mut out = pages::zeros(data.len());
                 let rows = (1usize << 14).div_ceil(c);
                 out.par_chunks_mut(rows * c)
                     .zip(data.par_chunks(rows * c))
@@ -169,7 +169,7 @@ impl LayerNorm2d {
         if let (Some(weight), Some(bias)) = (weight, bias) {
             let (weight, bias) = (weight.contiguous(), bias.contiguous());
             let fast = cpu::with_floats(x, |data| {
-                let mut out = vec![0.0; data.len()];
+                let mut out = pages::zeros(data.len());
                 for (picture, out) in data
                     .chunks_exact(c * h * w)
                     .zip(out.chunks_exact_mut(c * h * w))
@@ -296,7 +296,7 @@ impl GroupNorm {
             let (weight, bias) = (weight.contiguous(), bias.contiguous());
             let per_group = c / self.groups;
             let fast = cpu::with_floats(x, |data| {
-                let mut out = vec![0.0; data.len()];
+                let mut out = pages::zeros(data.len());
                 out.par_chunks_mut(per_group * h * w)
                     .zip(data.par_chunks(per_group * h * w))
                     .enumerate()

@@ -7,7 +7,7 @@ use candle_core::{DType, Result, Tensor};
 use pulp::Arch;
 use rayon::prelude::*;
 
-use super::{cpu, scratch::with_scratch};
+use super::{cpu, pages, scratch::with_scratch};
 
 /// Kernel of a resampling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,7 +195,7 @@ pub fn resize_2d(x: &Tensor, height: usize, width: usize, sampling: Sampling) ->
     let down = Table::new(h, height, sy, sampling);
     let across = Table::new(w, width, sx, sampling);
     let fast = cpu::with_floats(x, |data| {
-        let mut out = vec![0.0; b * c * height * width];
+        let mut out = pages::zeros(b * c * height * width);
         out.par_chunks_mut(height * width)
             .zip(data.par_chunks(h * w))
             .for_each(|(out, plane)| {
@@ -262,7 +262,7 @@ pub fn upsample_nearest_2d(x: &Tensor, height: usize, width: usize) -> Result<Te
     }
     let columns: Vec<usize> = (0..width).map(|i| i * w / width).collect();
     let fast = cpu::with_floats(x, |data| {
-        let mut out = vec![0.0; b * c * height * width];
+        let mut out = pages::zeros(b * c * height * width);
         out.par_chunks_mut(height * width)
             .zip(data.par_chunks(h * w))
             .for_each(|(out, plane)| {

@@ -5,6 +5,8 @@
 
 use std::cell::RefCell;
 
+use super::pages;
+
 /// A thread keeps at most this many buffers, and none above [`MAX_KEPT_FLOATS`].
 const MAX_KEPT: usize = 4;
 /// 32 MiB.
@@ -38,7 +40,7 @@ impl AlignedBuffer {
             let pad = ALIGN_BYTES / size_of::<f32>();
             // Dropped first: the old contents are never wanted.
             self.data = Vec::new();
-            self.data = vec![0.0; len + pad];
+            self.data = pages::zeros(len + pad);
             self.start = self.data.as_ptr().align_offset(ALIGN_BYTES).min(pad);
         }
         self.len = len;
