@@ -20,8 +20,8 @@
 //! Method: Oquab et al., "DINOv2: Learning Robust Visual Features without Supervision" (2023);
 //! registers: Darcet et al., "Vision Transformers Need Registers" (2023).
 //!
-//! There are no cargo features: the device is candle's, and the CPU in f32 takes the fused
-//! operators. Limits: no masked patches, no training, no linear heads.
+//! Features `cuda` and `metal` turn candle's back ends on: the device is candle's, and the CPU in
+//! f32 takes the fused operators. Limits: no masked patches, no training, no linear heads.
 
 mod config;
 mod error;

@@ -5,16 +5,17 @@ use std::{
     sync::{Mutex, OnceLock, PoisonError},
 };
 
-use candle_core::{DType, Device};
+use candle_core::DType;
 use shelfscan_dinov2::{Dinov2, LoadOptions};
 use shelfscan_inference_core::{
     Embedder, EmbedderFingerprint, Embeddings, InferenceError, Result, RgbImage,
 };
 use shelfscan_model_kit::{
-    lock::DeviceSection,
     preprocess::{FitPolicy, Normalisation, PictureFilter, fit, to_tensor},
     weights::WeightSource,
 };
+
+use crate::Placement;
 
 /// Version of the steps from picture to tensor; part of every fingerprint.
 const PREPROCESSING: &str = "dinov2-1";
@@ -39,12 +40,12 @@ pub struct EmbedderOptions {
 ///
 /// Crops are resized to a square as Pillow and torchvision do it (bicubic with antialias) and
 /// normalised with ImageNet's numbers. Several threads may share one; on a device that cannot be
-/// shared the whole device region of a call runs alone.
+/// shared everything from moving the crops to reading the vectors back runs alone.
 #[derive(Debug)]
 pub struct Dinov2Embedder {
     weights: WeightSource,
     options: EmbedderOptions,
-    device: Device,
+    place: Placement,
     loading: Mutex<()>,
     loaded: OnceLock<Loaded>,
     hash: OnceLock<String>,
@@ -59,19 +60,19 @@ struct Loaded {
 impl Dinov2Embedder {
     /// An embedder on the CPU; nothing is read before [`warmup`](Embedder::warmup).
     pub fn new(weights: impl Into<WeightSource>, options: EmbedderOptions) -> Self {
-        Self::on_device(weights, options, Device::Cpu)
+        Self::at(weights, options, Placement::cpu())
     }
 
-    /// An embedder on another device of candle's, in f32.
-    pub fn on_device(
+    /// An embedder somewhere else.
+    pub fn at(
         weights: impl Into<WeightSource>,
         options: EmbedderOptions,
-        device: Device,
+        place: Placement,
     ) -> Self {
         Self {
             weights: weights.into(),
             options,
-            device,
+            place,
             loading: Mutex::default(),
             loaded: OnceLock::new(),
             hash: OnceLock::new(),
@@ -92,15 +93,16 @@ impl Dinov2Embedder {
         if let Some(loaded) = self.loaded.get() {
             return Ok(loaded);
         }
-        let section = DeviceSection::enter_if_exclusive(&self.device);
+        let alone = self.place.enter();
+        let device = self.place.device()?;
         let checkpoint = self
             .weights
             .open()
             .map_err(|e| weights_error(self.weights(), &e))?;
         let load = self.options.load;
-        let model = Dinov2::from_checkpoint(checkpoint, load, DType::F32, &self.device)
+        let model = Dinov2::from_checkpoint(checkpoint, load, self.place.dtype(), &device)
             .map_err(|e| weights_error(self.weights(), &e))?;
-        drop(section);
+        drop(alone);
         let side = self.side_px(&model)?;
         Ok(self.loaded.get_or_init(|| Loaded {
             model,
@@ -136,9 +138,11 @@ impl Dinov2Embedder {
             .collect::<Result<Vec<_>, _>>()
             .and_then(|fitted| to_tensor(&fitted, norm))
             .map_err(|e| InferenceError::backend("crop preprocessing", e))?;
-        let _alone = DeviceSection::enter_if_exclusive(&self.device);
+        let _alone = self.place.enter();
+        let device = self.place.device()?;
         let pixels = fitted
-            .to_device(&self.device)
+            .to_device(&device)
+            .and_then(|p| p.to_dtype(self.place.dtype()))
             .map_err(|e| InferenceError::backend("moving crops to the device", e))?;
         let vectors = loaded
             .model
@@ -171,11 +175,16 @@ impl Embedder for Dinov2Embedder {
             self.hash.get_or_init(|| hash).clone()
         };
         let config = loaded.model.config();
+        // Vectors of a narrower type are not those of a gallery made in f32.
+        let dtype = match self.place.dtype() {
+            DType::F32 => String::new(),
+            narrow => format!("/{}", narrow.as_str()),
+        };
         Ok(EmbedderFingerprint {
             model: config.to_string(),
             weights_hash: hash,
             preprocessing: format!(
-                "{PREPROCESSING}/{}-{}px/bicubic-antialias/imagenet/{:?}-positions/{}-heads",
+                "{PREPROCESSING}/{}-{}px/bicubic-antialias/imagenet/{:?}-positions/{}-heads{dtype}",
                 self.options.fit.name(),
                 loaded.side_px,
                 config.positions,
@@ -284,6 +293,23 @@ mod tests {
             ..options()
         });
         assert_ne!(own.preprocessing, padded.preprocessing);
+    }
+
+    #[test]
+    fn a_narrower_type_gives_nearly_the_same_vectors_under_another_fingerprint() {
+        let crops = [crop(50, 60, 1), crop(80, 40, 2)];
+        let wide = Dinov2Embedder::new(fixture(), options());
+        let place = Placement::new("cpu", "cpu", DType::BF16, || Ok(candle_core::Device::Cpu));
+        let narrow = Dinov2Embedder::at(fixture(), options(), place);
+        let (a, b) = (wide.embed(&crops).unwrap(), narrow.embed(&crops).unwrap());
+        for (a, b) in a.rows().zip(b.rows()) {
+            let dot: f32 = a.iter().zip(b).map(|(x, y)| x * y).sum();
+            // Eight bits of mantissa through two blocks of width 48.
+            assert!(dot > 0.99 && dot < 1.0 - 1e-7, "{dot}");
+        }
+        let print = narrow.fingerprint().unwrap();
+        assert!(print.preprocessing.ends_with("/bf16"), "{print:?}");
+        assert_ne!(print, wide.fingerprint().unwrap());
     }
 
     #[test]

@@ -298,9 +298,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{
-        BoxXyxy, Detection, FrameTime, Mask, ModelFingerprint, Notice, SourceId, TrackId,
-    };
+    use crate::{BoxXyxy, Detection, FrameTime, Mask, ModelFingerprint, Notice, SourceId, TrackId};
 
     fn wire(message: &Encoded) -> Vec<u8> {
         message.parts().flatten().copied().collect()

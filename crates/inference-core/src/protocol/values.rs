@@ -41,8 +41,8 @@ pub(super) fn read_frame(r: &mut Reader<'_>, pixels: Vec<u8>) -> Result<VideoFra
         estimated: r.bool("frame time")?,
     };
     let source = SourceId::new(r.text("source")?);
-    let image = RgbImage::new(width, height, pixels)
-        .map_err(|_| ProtocolError::Damaged("frame pixels"))?;
+    let image =
+        RgbImage::new(width, height, pixels).map_err(|_| ProtocolError::Damaged("frame pixels"))?;
     Ok(VideoFrame {
         image,
         index,
