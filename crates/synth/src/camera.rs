@@ -195,3 +195,65 @@ impl CameraPath {
 fn ease(t: f32) -> f32 {
     (1.0 - (t * PI).cos()) * 0.5
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ShelfPlan, pick_skus};
+
+    fn shelf() -> Shelf {
+        Shelf::draw(&ShelfPlan::new(3, pick_skus(3, 5), 128, 96), &[]).unwrap()
+    }
+
+    #[test]
+    fn a_return_ends_where_it_began_and_a_pan_at_the_other_end() {
+        let shelf = shelf();
+        let there = CameraPath::new(Motion::Return, 5, 41, &shelf)
+            .unwrap()
+            .poses;
+        let (first, last) = (there[0], there[40]);
+        assert!((first.x_px - last.x_px).abs() < 0.05, "{first:?} {last:?}");
+        assert!((first.y_px - last.y_px).abs() < 0.05 && (first.zoom - last.zoom).abs() < 1e-3);
+        assert!(there[20].x_px > first.x_px + 100.0);
+        let pan = CameraPath::new(Motion::Pan, 5, 41, &shelf).unwrap().poses;
+        assert!((pan[40].x_px - there[20].x_px).abs() < 12.0);
+    }
+
+    #[test]
+    fn a_stand_does_not_move_a_hand_does_and_a_zoom_comes_nearer() {
+        let shelf = shelf();
+        let path = |motion| CameraPath::new(motion, 2, 30, &shelf).unwrap().poses;
+        let spread = |poses: &[Pose]| {
+            let x = poses.iter().map(|p| p.x_px);
+            x.clone().fold(f32::MIN, f32::max) - x.fold(f32::MAX, f32::min)
+        };
+        assert_eq!(spread(&path(Motion::Still)), 0.0);
+        assert!(spread(&path(Motion::Shake)) > 1.0);
+        assert!(path(Motion::Zoom)[15].zoom > 1.4);
+    }
+
+    #[test]
+    fn a_level_view_maps_the_middle_to_its_place_and_keeps_the_scale() {
+        let pose = Pose {
+            zoom: 2.0,
+            ..Pose::at(300.0, 200.0)
+        };
+        let view = pose.view(128, 96);
+        let middle = view.at(64.0, 48.0);
+        assert!((middle.0 - 300.0).abs() < 1e-3 && (middle.1 - 200.0).abs() < 1e-3);
+        let right = view.at(74.0, 48.0);
+        assert!(
+            (right.0 - 300.0 - 10.0 * DENSITY / 2.0).abs() < 1e-3,
+            "{right:?}"
+        );
+    }
+
+    #[test]
+    fn a_path_of_no_frames_or_far_too_many_is_refused() {
+        let shelf = shelf();
+        for frames in [0, MAX_FRAMES + 1, MAX_FRAMES * 10] {
+            let error = CameraPath::new(Motion::Pan, 1, frames, &shelf).unwrap_err();
+            assert!(error.to_string().contains("1 to 108000 frames"), "{error}");
+        }
+    }
+}

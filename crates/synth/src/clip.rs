@@ -500,3 +500,170 @@ fn smeared(px: &[[u8; 4]], w: usize, h: usize, step: (f32, f32)) -> Vec<[u8; 4]>
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Motion, ShelfPlan, pick_skus};
+
+    fn clip(motion: Motion, frames: u32) -> Clip {
+        let plan = ShelfPlan::new(12, pick_skus(12, 6), 200, 144);
+        let shelf = Arc::new(Shelf::draw(&plan, &[]).unwrap());
+        let path = CameraPath::new(motion, 12, frames, &shelf).unwrap();
+        Clip::new(shelf, path, 12)
+    }
+
+    #[test]
+    fn frames_have_the_same_bytes_at_any_number_of_threads_and_in_any_order() {
+        let clip = clip(Motion::Return, 9);
+        let alone: Vec<_> = clip.frames().collect();
+        for threads in [1, 3] {
+            let pool = rayon::ThreadPoolBuilder::new()
+                .num_threads(threads)
+                .build()
+                .unwrap();
+            let again = pool.install(|| {
+                let plan = clip.shelf.plan().clone();
+                let shelf = Arc::new(Shelf::draw(&plan, &[]).unwrap());
+                let clip = Clip {
+                    shelf,
+                    ..clip.clone()
+                };
+                (0..9)
+                    .into_par_iter()
+                    .rev()
+                    .map(|i| clip.frame(i))
+                    .collect::<Vec<_>>()
+            });
+            for (a, b) in alone.iter().zip(again.iter().rev()) {
+                assert_eq!(a.frame.image, b.frame.image);
+                assert_eq!(a.truth, b.truth);
+            }
+        }
+    }
+
+    #[test]
+    fn masks_and_boxes_agree_and_the_truth_alone_is_the_truth_of_the_frame() {
+        let clip = clip(Motion::Shake, 4);
+        for drawn in clip.frames() {
+            assert_eq!(drawn.truth, clip.frame_truth(drawn.frame.index as usize));
+            assert!(!drawn.truth.objects.is_empty());
+            let detections = drawn.truth.detections(true).detections;
+            for (object, found) in drawn.truth.objects.iter().zip(detections) {
+                let mask = found.mask.unwrap();
+                assert_eq!(mask.bounding_box(), Some(object.bbox));
+                assert_eq!(found.track_id, Some(object.track_id));
+                assert!(object.visible >= MIN_VISIBLE && object.visible <= 1.0);
+            }
+        }
+    }
+
+    #[test]
+    fn a_way_back_shows_the_first_view_again_with_the_same_ids() {
+        let clip = clip(Motion::Return, 13);
+        let (first, last) = (clip.frame_truth(0), clip.frame_truth(12));
+        assert_eq!(first.objects.len(), last.objects.len());
+        for (a, b) in first.objects.iter().zip(&last.objects) {
+            assert_eq!((a.track_id, a.sku), (b.track_id, b.sku));
+            assert!(a.bbox.iou(&b.bbox) > 0.97, "{a:?} {b:?}");
+        }
+        let middle = clip.frame_truth(6);
+        assert_ne!(first.objects[0].track_id, middle.objects[0].track_id);
+    }
+
+    #[test]
+    fn a_pack_in_the_middle_of_a_level_frame_is_seen_whole_and_with_its_own_colours() {
+        let clip = clip(Motion::Still, 1);
+        let pack = clip.shelf.packs().find(|o| {
+            let (x, _) = o.bbox.center();
+            x > clip.shelf.size_px().0 as f32 * 0.4
+        });
+        let pack = pack.unwrap();
+        let (x, y) = pack.bbox.center();
+        let clip = Clip {
+            path: CameraPath {
+                poses: vec![Pose::at(x, y)],
+            },
+            noise_levels: 0.0,
+            vignette: 0.0,
+            ..clip.clone()
+        };
+        let drawn = clip.frame(0);
+        let object = drawn
+            .truth
+            .objects
+            .iter()
+            .find(|o| o.track_id == pack.track_id)
+            .unwrap();
+        assert!(object.visible > 0.9, "{object:?}");
+        let (u, v) = object.bbox.center();
+        assert!((u - 100.0).abs() < 4.0 && (v - 72.0).abs() < 4.0);
+        let world = clip.shelf.px[y as usize * clip.shelf.w + x as usize];
+        let seen = drawn.frame.image.pixel(100, 72).unwrap();
+        for c in 0..3 {
+            assert!(
+                (i32::from(world[c]) - i32::from(seen[c])).abs() < 40,
+                "{world:?} {seen:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn facings_count_each_pack_once_however_often_it_comes_into_view() {
+        let clip = clip(Motion::Return, 13);
+        let facings = clip.facings();
+        let packs = clip.shelf.packs().count();
+        assert!(facings.len() <= packs && facings.len() * 10 >= packs * 9);
+        assert!(facings.is_sorted_by(|a, b| a.track_id < b.track_id));
+        let first = &clip.frame_truth(0).objects[0];
+        let counted = facings
+            .iter()
+            .find(|f| f.track_id == first.track_id)
+            .unwrap();
+        assert!(counted.frames >= 2 && counted.best_visible >= first.visible);
+    }
+
+    #[test]
+    fn an_open_shutter_smears_what_moves() {
+        let mut clip = clip(Motion::Pan, 5);
+        clip.noise_levels = 0.0;
+        clip.exposure = 0.0;
+        let sharp = clip.frame(2).frame.image;
+        clip.exposure = 0.9;
+        let smeared = clip.frame(2).frame.image;
+        let contrast = |image: &RgbImage| -> u64 {
+            let rows = image.pixels().chunks_exact(200 * 3);
+            rows.flat_map(|row| row.windows(4).map(|p| u64::from(p[0].abs_diff(p[3]))))
+                .sum()
+        };
+        assert!(contrast(&smeared) * 10 < contrast(&sharp) * 8);
+    }
+
+    #[test]
+    fn a_line_of_truth_reads_as_a_frame_of_detections() {
+        let drawn = clip(Motion::Still, 1).frame(0);
+        let line = serde_json::to_string(&drawn.truth.record(0.0, true)).unwrap();
+        let read: FrameDetections =
+            serde_json::from_str(&line.replace("\"time_secs\":0.0", "\"notices\":[]")).unwrap();
+        assert_eq!(read, drawn.truth.detections(true));
+        let whole: TruthRecord = serde_json::from_str(&line).unwrap();
+        let named = whole.detections.iter().filter(|d| d.sku.is_some());
+        assert!(named.count() > 0);
+    }
+
+    #[test]
+    fn a_rate_that_makes_no_sense_is_refused() {
+        for fps in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e6] {
+            let clip = Clip {
+                fps,
+                ..clip(Motion::Still, 1)
+            };
+            assert!(
+                clip.check()
+                    .unwrap_err()
+                    .to_string()
+                    .contains("240 frames a second")
+            );
+        }
+    }
+}

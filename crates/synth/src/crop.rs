@@ -4,12 +4,14 @@ use shelfscan_inference_core::RgbImage;
 
 use crate::{
     canvas::{Picture, Point, hsv, scale},
+    field::Field,
     lens::{self, Homography},
     seeded::Seeded,
-    shapes::{self, Field},
+    shapes,
     sku::{Category, HELD_OUT_FROM, Sku},
     sprite::Sprite,
     stage::{Put, Stage},
+    tag::price_tag,
 };
 
 /// What a crop may show beside its pack, and how badly it was taken.
@@ -200,7 +202,7 @@ fn ground(stage: &mut Stage, rng: &mut Seeded, pictures: &[Picture], floor: f32)
             });
             if rng.chance(0.5) {
                 let tag_h = (h - floor) * rng.range(0.4, 0.9);
-                let tag = shapes::price_tag(rng.next_u64(), rng, tag_h);
+                let tag = price_tag(rng.next_u64(), rng, tag_h);
                 let tag_w = tag_h * tag.w as f32 / tag.h as f32;
                 stage.put(
                     &tag,
@@ -301,7 +303,7 @@ fn occluder(stage: &mut Stage, rng: &mut Seeded, at: Put) {
         )
     };
     if rng.chance(0.4) {
-        let tag = shapes::price_tag(rng.next_u64(), rng, h.max(8.0));
+        let tag = price_tag(rng.next_u64(), rng, h.max(8.0));
         let wide = h * tag.w as f32 / tag.h as f32;
         stage.put(&tag, Put::new(x, y.max(at.y + at.h * 0.7), wide, h), 0);
     } else {
@@ -323,5 +325,26 @@ fn occluder(stage: &mut Stage, rng: &mut Seeded, at: Put) {
             },
             0,
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn crops_are_square_views_keep_the_shape_and_both_repeat() {
+        for sku in [Sku(1), Sku(12), Sku(25), Sku(60)] {
+            let crop = draw_crop(sku, 3, 48, &[]);
+            assert_eq!((crop.width(), crop.height()), (48, 48));
+            assert_eq!(crop, draw_crop(sku, 3, 48, &[]));
+            assert_ne!(crop, draw_crop(sku, 4, 48, &[]));
+            let views = sku_views(sku, 2, 64, &[]);
+            let (w, h) = (views[0].width() as f32, views[0].height() as f32);
+            assert_eq!(w.max(h), 64.0);
+            assert!((w / h / shapes::aspect(sku) - 1.0).abs() < 0.1);
+            assert_ne!(views[0], views[1]);
+            assert_eq!(views[1], draw_view(sku, 1, 64, &[]));
+        }
     }
 }

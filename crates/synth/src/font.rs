@@ -226,3 +226,57 @@ impl Face {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FACE: Face = Face {
+        stretch: 1.0,
+        slant: 0.0,
+        weight: 0.08,
+        spacing: 0.0,
+    };
+
+    #[test]
+    fn every_letter_and_digit_leaves_ink_and_no_two_look_alike() {
+        let letters: Vec<char> = ('A'..='Z').chain('a'..='z').chain('0'..='9').collect();
+        let drawn: Vec<Vec<Rgb>> = letters
+            .iter()
+            .map(|letter| {
+                let mut canvas = Canvas::new(32, 32, [1.0; 3]);
+                FACE.draw(
+                    &mut canvas,
+                    &letter.to_string(),
+                    (16.0, 14.0),
+                    18.0,
+                    0.0,
+                    [0.0; 3],
+                );
+                canvas.px
+            })
+            .collect();
+        for (i, px) in drawn.iter().enumerate() {
+            let ink: f32 = px.iter().map(|p| 1.0 - p[0]).sum();
+            assert!(ink > 20.0, "{} {ink}", letters[i]);
+            for (j, other) in drawn.iter().enumerate().skip(i + 1) {
+                assert_ne!(px, other, "{} {}", letters[i], letters[j]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_word_is_as_wide_as_it_says_and_unknown_letters_take_no_room() {
+        let mut canvas = Canvas::new(200, 40, [1.0; 3]);
+        FACE.draw(&mut canvas, "HIH", (100.0, 20.0), 20.0, 0.0, [0.0; 3]);
+        let inked = |x: usize| (0..40).any(|y| canvas.px[y * 200 + x][0] < 0.5);
+        let first = (0..200).find(|&x| inked(x)).unwrap();
+        let last = (0..200).rfind(|&x| inked(x)).unwrap();
+        let wide = FACE.width("HIH") * 20.0;
+        assert!(
+            ((last - first) as f32 - wide).abs() < 5.0,
+            "{first} {last} {wide}"
+        );
+        assert_eq!(FACE.width("AB"), FACE.width("Aß\u{4e2d}B"));
+    }
+}

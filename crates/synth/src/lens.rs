@@ -287,3 +287,45 @@ pub(crate) fn develop(px: &[Rgb], level: f32, rng: &mut Seeded) -> Vec<u8> {
     }
     bytes
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_between_four_corners_takes_each_to_its_partner_and_three_in_line_have_none() {
+        let from = [(0.0, 0.0), (10.0, 0.0), (10.0, 10.0), (0.0, 10.0)];
+        let to = [(1.0, 2.0), (12.0, 1.0), (9.0, 14.0), (-1.0, 9.0)];
+        let map = Homography::between(from, to).unwrap();
+        for (p, q) in from.iter().zip(to) {
+            let at = map.at(p.0, p.1);
+            assert!(
+                (at.0 - q.0).abs() < 1e-3 && (at.1 - q.1).abs() < 1e-3,
+                "{at:?} {q:?}"
+            );
+        }
+        let line = [(0.0, 0.0), (1.0, 1.0), (2.0, 2.0), (3.0, 3.0)];
+        assert!(Homography::between(line, to).is_none());
+        let twice = Homography([2.0, 0.0, 0.0, 0.0, 3.0, 0.0, 0.0, 0.0, 1.0]);
+        assert!((twice.growth(5.0, 5.0) - 6.0).abs() < 1e-3);
+    }
+
+    #[test]
+    fn blur_and_smear_keep_the_light_of_an_even_picture_and_spread_a_point() {
+        let (w, h) = (15, 11);
+        for soften in [
+            |px: &mut Vec<Rgb>| gaussian(px, 15, 11, 1.2),
+            |px: &mut Vec<Rgb>| smear(px, 15, 11, 4.0, 0.0),
+            |px: &mut Vec<Rgb>| coarsen(px, 15, 11, 0.5),
+        ] {
+            let mut even = vec![[0.4; 3]; w * h];
+            soften(&mut even);
+            assert!(even.iter().all(|p| (p[1] - 0.4).abs() < 1e-4));
+            let mut point = vec![[0.0; 3]; w * h];
+            point[5 * w + 7] = [1.0; 3];
+            soften(&mut point);
+            assert!(point[5 * w + 7][0] < 0.9);
+            assert!(point.iter().filter(|p| p[0] > 0.01).count() > 3);
+        }
+    }
+}

@@ -28,6 +28,8 @@ mod canvas;
 mod clip;
 mod crop;
 mod error;
+mod export;
+mod field;
 mod font;
 mod lens;
 mod pictures;
@@ -40,6 +42,7 @@ mod sku;
 mod sprite;
 mod stage;
 mod still;
+mod tag;
 
 use shelfscan_inference_core::RgbImage;
 
@@ -51,6 +54,10 @@ pub use clip::{
 };
 pub use crop::{draw_crop, draw_view, sku_views};
 pub use error::{Result, SynthError};
+pub use export::{
+    CLIP_FILE, ExportOptions, ExportReport, FACING_FRAMES, FACINGS_FILE, FrameFormat, TRUTH_FILE,
+    VIEWS_FOLDER, export,
+};
 pub use pictures::{MAX_PICTURES, read_pictures};
 pub use plan::{MAX_FACINGS, MAX_ROWS, MAX_SKUS, ShelfPlan, pick_skus};
 pub use shelf::{Shelf, ShelfObject};

@@ -39,12 +39,9 @@ pub fn read_pictures(dir: &Path) -> Result<Vec<Picture>> {
 }
 
 fn collect(dir: &Path, paths: &mut Vec<PathBuf>) -> Result<()> {
-    let fail = |error| SynthError::Io {
-        error,
-        path: dir.into(),
-    };
-    for entry in std::fs::read_dir(dir).map_err(fail)? {
-        let path = entry.map_err(fail)?.path();
+    let fail = SynthError::io(dir);
+    for entry in std::fs::read_dir(dir).map_err(&fail)? {
+        let path = entry.map_err(&fail)?.path();
         if path.is_dir() {
             collect(&path, paths)?;
         } else if path.extension().and_then(|e| e.to_str()).is_some_and(|e| {
@@ -67,4 +64,27 @@ fn read(path: &Path) -> Option<Picture> {
         side: SIDE as usize,
         pixels,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn photographs_are_found_below_a_folder_and_what_is_none_is_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let none = read_pictures(dir.path()).unwrap_err();
+        assert!(none.to_string().contains("photographs"), "{none}");
+        let below = dir.path().join("a").join("b");
+        std::fs::create_dir_all(&below).unwrap();
+        let photo = image::RgbImage::from_pixel(40, 20, image::Rgb([200, 10, 30]));
+        photo.save(below.join("one.png")).unwrap();
+        std::fs::write(dir.path().join("two.jpg"), b"no picture").unwrap();
+        std::fs::write(dir.path().join("three.txt"), b"text").unwrap();
+        let pictures = read_pictures(dir.path()).unwrap();
+        assert_eq!(pictures.len(), 1);
+        assert!((pictures[0].at(0.5, 0.5)[0] - 200.0 / 255.0).abs() < 0.02);
+        let missing = read_pictures(&dir.path().join("not there")).unwrap_err();
+        assert!(missing.to_string().ends_with("not there"), "{missing}");
+    }
 }

@@ -201,3 +201,78 @@ pub(crate) fn places(plan: &ShelfPlan) -> Result<(Vec<Place>, f32)> {
     let length = ends.iter().fold(wanted, |a, &b| a.max(b));
     Ok((places, length))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::HELD_OUT_FROM;
+
+    #[test]
+    fn every_product_has_a_place_and_no_two_packs_share_one() {
+        let plan = ShelfPlan::new(4, pick_skus(4, 14), 960, 540);
+        let (places, length) = places(&plan).unwrap();
+        for sku in &plan.skus {
+            assert!(places.iter().any(|p| p.sku == *sku), "{sku:?}");
+        }
+        for pair in places.windows(2) {
+            let (a, b) = (pair[0], pair[1]);
+            assert!(a.row < b.row || a.x + a.w <= b.x, "{a:?} {b:?}");
+            assert!(a.x + a.w <= length + 1.0);
+        }
+        assert!(places.iter().all(|p| p.h <= plan.pitch() * 0.86 * 0.94));
+    }
+
+    #[test]
+    fn picked_skus_differ_repeat_and_stay_on_their_side_of_the_bound() {
+        let skus = pick_skus(9, 40);
+        assert_eq!(skus, pick_skus(9, 40));
+        let mut unique = skus.clone();
+        unique.sort();
+        unique.dedup();
+        assert_eq!(unique.len(), 40);
+        assert!(skus.iter().all(|s| s.family() < HELD_OUT_FROM));
+        assert!(
+            pick_skus(HELD_OUT_FROM, 40)
+                .iter()
+                .all(|s| s.family() >= HELD_OUT_FROM)
+        );
+        assert_eq!(pick_skus(1, MAX_SKUS * 10).len(), MAX_SKUS);
+    }
+
+    #[test]
+    fn a_plan_out_of_range_says_which_range() {
+        let plan = ShelfPlan::new(1, pick_skus(1, 3), 960, 540);
+        let changes: [(fn(&mut ShelfPlan), &str); 6] = [
+            (|p| p.skus.clear(), "1 to 200 SKUs"),
+            (|p| p.rows = 0, "1 to 6 rows"),
+            (|p| p.frame_px.0 = 20, "64 to 4096 px"),
+            (|p| p.length_frames = f32::NAN, "0.5 to 12 frames"),
+            (|p| p.longest_run = 0, "1 to 12"),
+            (|p| p.gap_chance = 2.0, "0 to 1"),
+        ];
+        for (change, said) in changes {
+            let mut bad = plan.clone();
+            change(&mut bad);
+            let error = bad.check().unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_shelf_of_more_packs_than_the_cap_is_refused() {
+        // The narrowest packs on the longest shelf of the flattest frame.
+        let narrow: Vec<Sku> = pick_skus(2, MAX_SKUS)
+            .into_iter()
+            .filter(|&sku| stature(sku) * shapes::aspect(sku) < 0.3)
+            .collect();
+        let plan = ShelfPlan {
+            rows: 6,
+            length_frames: 12.0,
+            longest_run: 12,
+            gap_chance: 0.0,
+            ..ShelfPlan::new(2, narrow, 4096, 96)
+        };
+        let error = places(&plan).unwrap_err().to_string();
+        assert!(error.contains("more than 2000 packs"), "{error}");
+    }
+}

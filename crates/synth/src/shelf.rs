@@ -6,11 +6,13 @@ use shelfscan_inference_core::{BoxXyxy, TrackId};
 use crate::{
     Result, SynthError,
     canvas::{Picture, Rgb, hsv, scale},
+    field::Field,
     plan::{DENSITY, Place, ShelfPlan, places},
     seeded::Seeded,
-    shapes::{self, Field},
+    shapes,
     sku::{PRICE_TAG, Sku},
     stage::{Put, Stage},
+    tag::price_tag,
 };
 
 /// Pixels of a drawn shelf at most.
@@ -267,7 +269,7 @@ impl Room {
         let floor = self.floor(row);
         for place in places.iter().filter(|p| p.leads) {
             let height = self.thick * 0.86;
-            let tag = shapes::price_tag(self.tag_style, &mut self.rng, height * 1.3);
+            let tag = price_tag(self.tag_style, &mut self.rng, height * 1.3);
             let width = height * tag.w as f32 / tag.h as f32;
             let id = objects.len() as u16 + 1;
             let x = place.x + place.w * self.rng.range(0.0, 0.3);

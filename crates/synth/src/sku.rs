@@ -122,3 +122,44 @@ impl Sku {
         Design::new(self.family(), self.variant())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn training_and_validation_never_share_a_family() {
+        let families = |seed: u64| -> Vec<u64> {
+            let mut rng = Seeded::new(seed);
+            (0..5_000)
+                .map(|i| Sku::family_for(&mut rng, seed, Category::ALL[i % 7]))
+                .collect()
+        };
+        assert!(families(1).iter().all(|&f| f < HELD_OUT_FROM));
+        assert!(families(HELD_OUT_FROM).iter().all(|&f| f >= HELD_OUT_FROM));
+    }
+
+    #[test]
+    fn a_family_is_picked_of_the_category_that_was_asked_for() {
+        let mut rng = Seeded::new(5);
+        for seed in [0, HELD_OUT_FROM + 3] {
+            for category in Category::ALL {
+                for variant in 0..3 {
+                    let sku = Sku::of(Sku::family_for(&mut rng, seed, category), variant);
+                    assert_eq!((sku.category(), sku.variant()), (category, variant));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_fit_for_files_and_differ_between_siblings() {
+        let skus = (0..200).flat_map(|family| (0..3).map(move |v| Sku::of(family, v)));
+        let slugs: BTreeSet<String> = skus.map(Sku::slug).collect();
+        assert_eq!(slugs.len(), 600);
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        assert!(slugs.iter().all(|s| s.chars().all(plain)), "{slugs:?}");
+    }
+}
