@@ -4,6 +4,7 @@
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 
 pub mod conformance;
+pub mod hub;
 pub mod metrics;
 pub mod packs;
 pub mod scripted;
