@@ -67,13 +67,16 @@ impl KeyFrames {
         let lines = source
             .frames
             .key_frames(&source.dir.join(names::DETECTIONS), count);
+        if lines.is_empty() {
+            return Self::default();
+        }
         let labels = Labels::new(source);
         let mut pictures: Vec<Option<Embedded>> = vec![None; lines.len()];
         let mut note = None;
         if let Err(reason) = from_source(source, reader, &lines, &labels, &mut pictures) {
             note = Some(reason);
         }
-        if pictures.iter().any(Option::is_none) && !lines.is_empty() {
+        if pictures.iter().any(Option::is_none) {
             let folder = source.dir.join(names::ANNOTATED_FRAMES);
             for (picture, line) in pictures.iter_mut().zip(&lines) {
                 if picture.is_none() {

@@ -57,14 +57,19 @@ pub(super) fn section(
         safe(&run.source)
     );
     html += &status_line(source);
-    html += &tiles(source);
+    let counted_yet = run.status != RunStatus::Running;
+    if counted_yet {
+        html += &tiles(source);
+    }
     for problem in &source.problems {
         html += &format!("<p class=\"note\">{}</p>\n", safe(problem));
     }
     html += &notices(run);
-    html += "<h3>Counts</h3>\n";
-    html += &counts_table(&run.counts);
-    if let Some(truth) = truth {
+    if counted_yet {
+        html += "<h3>Counts</h3>\n";
+        html += &counts_table(&run.counts);
+    }
+    if let Some(truth) = truth.filter(|_| counted_yet) {
         html += "<h3>Against the truth</h3>\n";
         html += &truth_table(&run.counts, truth);
     }
@@ -199,7 +204,16 @@ impl Context<'_> {
             html += &format!("<p class=\"note\">{}</p>\n", safe(note));
         }
         if keys.frames.iter().any(|f| f.picture.is_some()) {
-            html += "<p class=\"soft\">A box is a facing with its number; its colour is its SKU, red is unknown, grey was seen too briefly to count.</p>\n";
+            let boxes = if self.source.facings.is_empty() {
+                "A box is a track with its number; which of them are one facing is not known yet."
+            } else if self.source.run.gallery.is_some() {
+                "A box is a facing with its number. Its colour is its SKU; red is unknown."
+            } else {
+                "A box is a facing with its number."
+            };
+            html += &format!(
+                "<p class=\"soft\">{boxes} Grey ones were not sure enough yet to count.</p>\n"
+            );
         }
         html += "<div class=\"frames\">\n";
         let by_id: BTreeMap<u64, &FacingRow> = self

@@ -154,6 +154,7 @@ fn the_help_lists_the_commands_and_a_slip_gets_the_nearest() {
     Commands:
       scan         Find, follow, identify and count products in videos, pictures or a camera's view
       probe        Say what is in a source, or which cameras there are
+      report       Make a page with counts, pictures and a timeline out of the results of a scan
       diff         Compare two runs and say what moved
       enroll       Make a gallery out of a folder with one folder of pictures per SKU
       gallery      Look after a gallery

@@ -11,7 +11,7 @@ use crate::support::{Place, Ran};
 /// SKUs that are drawn for a gallery.
 const SKUS: u64 = 4;
 
-fn save(image: &RgbImage, path: &Path) {
+pub(crate) fn save(image: &RgbImage, path: &Path) {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     let picture =
         image::RgbImage::from_raw(image.width(), image.height(), image.pixels().to_vec()).unwrap();
@@ -19,7 +19,7 @@ fn save(image: &RgbImage, path: &Path) {
 }
 
 /// Draws `views` pictures of each SKU into `FOLDER/sku-N/`.
-fn draw(place: &Place, folder: &str, skus: impl IntoIterator<Item = u64>, views: u64) {
+pub(crate) fn draw(place: &Place, folder: &str, skus: impl IntoIterator<Item = u64>, views: u64) {
     for sku in skus {
         for view in 0..views {
             let path = place.path(format!("{folder}/sku-{sku}/{view}.png"));
@@ -34,7 +34,7 @@ fn checkpoint() -> PathBuf {
 }
 
 /// Runs a line that needs the embedder.
-fn embed(place: &Place, line: &str) -> Ran {
+pub(crate) fn embed(place: &Place, line: &str) -> Ran {
     let weights = checkpoint();
     let mut args: Vec<&str> = line.split(' ').collect();
     args.extend([
@@ -192,7 +192,7 @@ fn a_scan_with_a_gallery_says_what_is_known_and_what_is_not_on_any_number_of_thr
 }
 
 /// Seeds of the SKUs in the first frame, left to right.
-fn clip_seeds(clip: &shelfscan_testkit::shelf::ShelfClip) -> Vec<u64> {
+pub(crate) fn clip_seeds(clip: &shelfscan_testkit::shelf::ShelfClip) -> Vec<u64> {
     let mut seeds: Vec<u64> = clip
         .truth_of(0, false)
         .objects

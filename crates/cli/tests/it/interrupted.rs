@@ -129,6 +129,38 @@ fn an_interrupt_ends_with_130_and_a_journal_that_can_be_resumed() {
 }
 
 #[test]
+fn a_page_of_an_interrupted_or_killed_scan_says_so_and_shows_what_is_there() {
+    let place = Place::new();
+    place.pan("a", 3, FRAMES);
+    for (how, out, status, code) in [
+        (Signal::INT, "asked", "interrupted", 130),
+        (Signal::KILL, "killed", "running", -1),
+    ] {
+        let mut child = start(&place, out);
+        let journal = place.path(format!("{out}/a.y4m/detections.jsonl"));
+        assert!(wait_for_lines(&journal, 8, &mut child));
+        signal(&child, how);
+        wait(child).exits(code);
+        place.sh(&format!("report {out}/a.y4m")).exits(0);
+        let html = place.read(format!("{out}/a.y4m/report.html"));
+        let line = format!("<span class=\"status {status}\">{status}</span>");
+        assert!(html.contains(&line), "{status}");
+        assert!(
+            html.contains("src=\"data:image/jpeg;base64,"),
+            "views of {out}"
+        );
+        assert_eq!(
+            html.contains("go on with the same command and --resume"),
+            how == Signal::KILL
+        );
+        place.sh(&format!("{SCAN} --out {out} --resume")).exits(0);
+        place.sh(&format!("report {out}/a.y4m")).exits(0);
+        let html = place.read(format!("{out}/a.y4m/report.html"));
+        assert!(html.contains("status complete"));
+    }
+}
+
+#[test]
 fn a_request_to_terminate_is_an_interrupt_too_and_later_sources_are_not_started() {
     let place = Place::new();
     place.pan("a", 3, FRAMES);

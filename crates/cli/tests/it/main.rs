@@ -7,6 +7,7 @@ mod frames;
 mod galleries;
 mod interrupted;
 mod prompts;
+mod report;
 mod support;
 mod terminal;
 mod whole_scans;
