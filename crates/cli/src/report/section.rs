@@ -247,7 +247,7 @@ impl Context<'_> {
             ),
             (
                 "Unknown facings",
-                "No SKU of the gallery is close enough. Enrol those that belong to the range.",
+                "No SKU of the gallery is close enough in enough of their crops. Enrol those that belong to the range.",
                 unknown,
                 all(IdentityStatus::Unknown),
             ),
@@ -305,9 +305,15 @@ impl Context<'_> {
             facts.push((
                 "votes",
                 format!(
-                    "{} of {}",
+                    "{} of {}{}",
                     facing.votes,
-                    counted(u64::from(facing.crops), "crop", "crops")
+                    counted(u64::from(facing.crops), "crop", "crops"),
+                    // Its votes are those for no SKU.
+                    if facing.status == IdentityStatus::Unknown {
+                        " for none"
+                    } else {
+                        ""
+                    }
                 ),
             ));
             if let Some(channel) = facing.channel.as_deref().filter(|c| *c != "packaging") {

@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn ticks_are_round_and_few_for_any_length() {
         assert_eq!(ticks(0.0, 2.0), [0.0, 0.5, 1.0, 1.5, 2.0]);
-        assert_eq!(ticks(6.877, 61.0), [15.0, 30.0, 45.0, 60.0]);
+        assert_eq!(ticks(6.877, 61.0), [10.0, 20.0, 30.0, 40.0, 50.0, 60.0]);
         for length in [0.01, 1.0, 59.0, 3600.0, 1e6, 1e12] {
             let ticks = ticks(0.0, length);
             assert!((1..=9).contains(&ticks.len()), "{length}: {ticks:?}");
