@@ -4,6 +4,8 @@
 //! binary masks at the model's own size, and a border rule on box centres. Ties go to the lower
 //! index everywhere, so that equal input gives equal output.
 
+use std::borrow::Borrow;
+
 use serde::{Deserialize, Serialize};
 
 /// A binary mask as words, for fast overlaps.
@@ -26,7 +28,13 @@ impl BitMask {
 
     /// Set where a logit is above 0.
     pub fn from_logits(logits: &[f32]) -> Self {
-        Self::new(logits.iter().map(|v| *v > 0.0))
+        let word = |values: &[f32]| {
+            let bits = values.iter().enumerate();
+            bits.fold(0u64, |word, (i, v)| word | (u64::from(*v > 0.0) << i))
+        };
+        let words: Vec<u64> = logits.chunks(64).map(word).collect();
+        let area = words.iter().map(|w| w.count_ones()).sum();
+        Self { words, area }
     }
 
     /// Set pixels.
@@ -73,9 +81,9 @@ pub enum Chain {
 }
 
 /// Which detections stay: score above `score`, and no better one overlaps by more than `overlap`.
-pub fn suppress(
+pub fn suppress<M: Borrow<BitMask>>(
     probabilities: &[f32],
-    masks: &[BitMask],
+    masks: &[M],
     score: f32,
     metric: Overlap,
     overlap: f32,
@@ -93,7 +101,7 @@ pub fn suppress(
     let mut judges: Vec<usize> = Vec::new();
     for i in order {
         let free = judges.iter().all(|j| {
-            let (judge, mask) = (&masks[*j], &masks[i]);
+            let (judge, mask) = (masks[*j].borrow(), masks[i].borrow());
             let share = match (chain, metric) {
                 (Chain::Matrix, Overlap::Iom) => {
                     judge.shared(mask) as f32 / (judge.area as f32 + 1e-8)

@@ -78,7 +78,7 @@ impl<'a> Candidates<'a> {
         let all: Vec<Footprint> = (0..raw.scores.len())
             .map(|i| Footprint::new(raw.masks.mask(i), side))
             .collect();
-        let bits: Vec<BitMask> = all.iter().map(|f| f.bits.clone()).collect();
+        let bits: Vec<&BitMask> = all.iter().map(|f| &f.bits).collect();
         let distinct = suppress(
             &raw.scores,
             &bits,

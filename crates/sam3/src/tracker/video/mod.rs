@@ -13,14 +13,18 @@ mod associate;
 mod candidates;
 mod compose;
 mod footprint;
+mod model;
 mod objects;
 mod occlusion;
 mod options;
 mod planner;
 mod separate;
+mod session;
 
 pub use candidates::{Candidates, RawDetections};
 pub use compose::{ComposedObject, Composer};
+pub use model::{Sam3Video, VideoFeatures, halves_from};
 pub use objects::Object;
 pub use options::VideoOptions;
 pub use planner::{FrameReport, PlannedFrame, Planner, ShownObject, TrackIds};
+pub use session::{VideoModel, VideoSession};

@@ -181,10 +181,6 @@ impl Planner {
         }
 
         let mut objects = Vec::with_capacity(masks.len() + births.len());
-        let mut shown = MaskLogits {
-            side,
-            values: Vec::new(),
-        };
         for (t, object) in self.objects.iter().enumerate() {
             if !leaving[t] {
                 objects.push(ShownObject {
@@ -192,9 +188,10 @@ impl Planner {
                     score: object.score,
                     presence: sigmoid(tracked.scores[t]),
                 });
-                shown.values.extend_from_slice(tracked.masks.mask(t));
             }
         }
+        let mut shown = tracked.masks;
+        drop_rows(&mut shown, &leaving);
         if let Some(found) = found
             && !births.is_empty()
         {
@@ -217,7 +214,6 @@ impl Planner {
                 names.push(id);
             }
             tracker.add(frame, &names, &newborn)?;
-            shown.side = newborn.side;
             shown.values.extend_from_slice(&newborn.values);
         }
         self.forget(frame, tracker, &report)?;
@@ -507,6 +503,23 @@ impl Planner {
         });
         Ok(())
     }
+}
+
+/// Takes masks out without copying those before the first of them.
+fn drop_rows(masks: &mut MaskLogits, gone: &[bool]) {
+    let cells = masks.side * masks.side;
+    let mut kept = 0;
+    for (t, gone) in gone.iter().enumerate() {
+        if !gone {
+            if kept < t {
+                masks
+                    .values
+                    .copy_within(t * cells..(t + 1) * cells, kept * cells);
+            }
+            kept += 1;
+        }
+    }
+    masks.values.truncate(kept * cells);
 }
 
 fn sigmoid(x: f32) -> f32 {
