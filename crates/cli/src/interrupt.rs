@@ -1,25 +1,37 @@
 //! Ctrl-C: the first asks, the second ends.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use anyhow::Context;
 
 use crate::{exit::Exit, printer::Printer};
 
+type Ask = Box<dyn Fn() + Send>;
+
+/// What the next interrupt asks; nothing when it was asked already.
+static NEXT: OnceLock<Mutex<Option<Ask>>> = OnceLock::new();
+
 /// Calls `ask` on the first interrupt (also on a request to terminate or a hang-up) and ends the
-/// process on the second. To be called once in a process.
+/// process on the second. A command made of several puts each in the place of the one before.
 pub(crate) fn install(
     printer: Arc<Printer>,
     ask: impl Fn() + Send + 'static,
 ) -> anyhow::Result<()> {
-    let asked = AtomicBool::new(false);
+    let mut first = false;
+    let next = NEXT.get_or_init(|| {
+        first = true;
+        Mutex::default()
+    });
+    *next.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(ask));
+    if !first {
+        return Ok(());
+    }
     ctrlc::set_handler(move || {
-        if asked.swap(true, Ordering::SeqCst) {
+        let ask = next.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(ask) = ask else {
             end_now();
-        }
+            return;
+        };
         printer.note("stopping after the frame at hand; interrupt again to end at once");
         ask();
     })

@@ -42,6 +42,7 @@ impl Terminal {
 pub(crate) struct Printer {
     terminal: Terminal,
     quiet: bool,
+    data: bool,
     bar: Mutex<Option<ProgressBar>>,
 }
 
@@ -50,7 +51,16 @@ impl Printer {
         Self {
             terminal,
             quiet,
+            data: true,
             bar: Mutex::new(None),
+        }
+    }
+
+    /// One that keeps results to itself, for a command that is a step of another.
+    pub(crate) fn without_data(&self) -> Self {
+        Self {
+            data: false,
+            ..Self::new(self.terminal, self.quiet)
         }
     }
 
@@ -76,6 +86,9 @@ impl Printer {
 
     /// Writes results to standard output.
     pub(crate) fn data(&self, text: &str) -> anyhow::Result<()> {
+        if !self.data {
+            return Ok(());
+        }
         let write = || {
             let mut out = io::stdout().lock();
             out.write_all(text.as_bytes())?;

@@ -191,6 +191,11 @@ impl Detector {
         &self.config
     }
 
+    /// True when the weights lie in main memory.
+    pub(crate) fn on_cpu(&self) -> bool {
+        self.device.is_cpu()
+    }
+
     /// Where the model runs.
     pub fn device(&self) -> &Device {
         &self.device

@@ -6,6 +6,7 @@ use std::{
 };
 
 use candle_core::{DType, Device};
+use rayon::prelude::*;
 use shelfscan_inference_core::{Detection, Notice, RgbImage, TextPrompt};
 use shelfscan_model_kit::{
     preprocess::{Normalisation, PictureFilter, resize, to_tensor},
@@ -23,6 +24,10 @@ use crate::{
 const PHRASES_KEPT: usize = 64;
 /// Phrases that go through the decoder at once; more of them are asked in turns.
 pub(crate) const PHRASES_AT_ONCE: usize = 8;
+
+/// Tiles of a model with at most this many tokens are looked at side by side: its operators are too
+/// small to keep several threads busy, and its activations small enough to be held for each.
+const SMALL_TILE_TOKENS: usize = 1024;
 
 /// What to report of a picture.
 #[derive(Clone, Debug, PartialEq)]
@@ -286,18 +291,33 @@ impl Sam3 {
         filled: &mut [bool],
     ) -> Result<Vec<Find>> {
         let (width, height) = (picture.width(), picture.height());
-        let mut found = Vec::new();
-        for tile in tiles(width, height, columns, rows) {
+        let look = |tile: &Tile| -> Result<_> {
+            let mut full = vec![false; phrases.len()];
             let Some(part) = picture.crop(&tile.region()) else {
-                continue;
+                return Ok((full, Vec::new()));
             };
             let features = self.image_features(&part)?;
-            for (tile, mut find) in self.look(&features, phrases, tile, options, filled)? {
+            let mut found = self.look(&features, phrases, *tile, options, &mut full)?;
+            for (tile, find) in &mut found {
                 let (x, y) = (i64::from(tile.x), i64::from(tile.y));
                 find.bbox = find.bbox.translated(tile.x as f32, tile.y as f32);
-                find.mask = find.mask.map(|m| m.placed(x, y, width, height));
-                found.push((tile, find));
+                find.mask = find.mask.take().map(|m| m.placed(x, y, width, height));
             }
+            Ok((full, found))
+        };
+        let tiles = tiles(width, height, columns, rows);
+        let tokens = self.detector.config().grid().pow(2);
+        let looks: Vec<_> = if self.detector.on_cpu() && tokens <= SMALL_TILE_TOKENS {
+            tiles.par_iter().map(look).collect::<Result<_>>()?
+        } else {
+            tiles.iter().map(look).collect::<Result<_>>()?
+        };
+        let mut found = Vec::new();
+        for (full, finds) in looks {
+            for (all, one) in filled.iter_mut().zip(full) {
+                *all |= one;
+            }
+            found.extend(finds);
         }
         Ok(merge(found, width, height))
     }
