@@ -146,7 +146,7 @@ impl Client {
         };
         match (status.as_u16(), code.as_str(), from) {
             (_, "RevisionNotFound", _) => Error::RevisionNotFound {
-                page: format!("{page}/branches"),
+                page: format!("{page}/commits/main"),
                 revision: file.revision().into(),
                 repo,
             },
@@ -229,14 +229,21 @@ pub(crate) fn in_words(error: &ureq::Error) -> String {
         ureq::Error::Timeout(_) => "no answer in time".into(),
         ureq::Error::HostNotFound => "its name is not known here".into(),
         ureq::Error::ConnectionFailed => "no connection".into(),
-        ureq::Error::Io(e) => e.kind().to_string(),
-        ureq::Error::Rustls(e) => format!("the connection cannot be trusted, {e}"),
+        ureq::Error::Io(e) => {
+            let inner = e.get_ref().and_then(|e| e.downcast_ref());
+            inner.map_or_else(|| e.kind().to_string(), untrusted)
+        }
+        ureq::Error::Rustls(e) => untrusted(e),
         ureq::Error::ConnectProxyFailed(_) => "the proxy refuses".into(),
         ureq::Error::TooManyRedirects => "too many redirects".into(),
         ureq::Error::RequireHttpsOnly(_) => "a redirect leaves https".into(),
         ureq::Error::BadUri(_) | ureq::Error::Http(_) => "no usable address".into(),
         _ => "the answer breaks off".into(),
     }
+}
+
+fn untrusted(error: &rustls::Error) -> String {
+    format!("the connection cannot be trusted, {error}")
 }
 
 /// Where a redirect leads, as a whole address.
