@@ -85,7 +85,9 @@ def measure(model, photos, drawn, draws=100, fast=False, brief=False):
         elif count == 12:
             section["8 skus, 4 strangers"] = protocol(found, 8, draws)
         if not brief:
-            section["thresholds, 2 views"] = thresholds(found, min(12, count * 2 // 3), 2, draws)
+            enrolled = min(12, count * 2 // 3)
+            for k in (2, 4):
+                section[f"thresholds, {k} views"] = thresholds(found, enrolled, k, draws)
         out["photos"] = section
     if drawn:
         found = drawn.retrieval(model, fast)
@@ -93,7 +95,10 @@ def measure(model, photos, drawn, draws=100, fast=False, brief=False):
         section["12 skus"] = protocol(found, 12, draws)
         section["12 skus in sibling pairs"] = protocol(found, 12, draws, groups=drawn.groups)
         if not brief:
-            section["thresholds, 2 views"] = thresholds(found, 12, 2, draws)
+            siblings = {"groups": drawn.groups, "siblings": "strangers"}
+            section["12 skus, their siblings strangers"] = protocol(found, 12, draws, **siblings)
+            for k in (2, 4):
+                section[f"thresholds, {k} views"] = thresholds(found, 12, k, draws)
         out["drawn"] = section
     return out
 

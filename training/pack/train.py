@@ -7,7 +7,8 @@
 together and pushes all others away, siblings of one family among them (InfoNCE), and keeps a
 learned proxy for every identity (normalised softmax). Moving averages of the weights are exported.
 
-The same arguments give the same batches; a run that was stopped goes on with `--resume`.
+The same arguments give the same batches; a run that was stopped goes on with `--resume`, and ends
+sooner when it is given fewer `--steps`.
 """
 
 import argparse
@@ -44,7 +45,7 @@ def arguments():
     parser.add_argument("--warmup", type=int, default=150, help="steps up to the highest rate")
     parser.add_argument("--identities", type=int, default=48, help="of a batch; two views each")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--evaluate-every", type=int, default=300)
+    parser.add_argument("--evaluate-every", type=int, default=300, help="0: never")
     parser.add_argument("--stop-at", type=int, help="save and leave at this step, to go on later")
     return parser.parse_args()
 
@@ -121,9 +122,10 @@ def main():
         optim.load_state_dict(saved["optim"])
         average, step, spent = saved["average"], saved["step"], saved["cpu_secs"]
     curve = open(args.out / "curve.jsonl", "a" if step else "w", buffering=1)
-    photos = Photos(args.data, args.fold)
-    drawn = args.data / "packs-val"
-    drawn = Drawn(drawn, families=24) if drawn.is_dir() else None
+    photos, drawn = None, args.data / "packs-val"
+    if args.evaluate_every:
+        photos = Photos(args.data, args.fold)
+    drawn = Drawn(drawn, families=24) if args.evaluate_every and drawn.is_dir() else None
     if not step:
         counts = {
             "drawn_skus": batches.photo_label,
@@ -174,8 +176,9 @@ def main():
             recent.clear()
             row = {"step": step, "views": step * 2 * args.identities, "cpu_secs": round(spent)}
             row |= {"between_views": round(between, 4), "proxies": round(proxy, 4)}
-            if step % args.evaluate_every == 0 or step == end:
+            if args.evaluate_every and (step % args.evaluate_every == 0 or step == end):
                 row |= evaluated()
+            if step % 100 == 0 or step == end:
                 saved_now()
             curve.write(json.dumps(row) + "\n")
             print(json.dumps(row), flush=True)
