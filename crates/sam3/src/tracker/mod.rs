@@ -7,6 +7,7 @@
 mod bank;
 mod contest;
 mod features;
+mod given;
 mod mask_decoder;
 mod memory_attention;
 mod memory_encoder;
@@ -15,6 +16,7 @@ mod multiplex;
 mod prompt;
 mod roster;
 mod session;
+mod state;
 mod two_way;
 pub mod video;
 

@@ -203,7 +203,10 @@ impl Tracker {
     }
 
     /// Row `i` of the time table, `[1, 1, c]`, added to the keys of a remembered map.
-    pub(crate) fn time(&self, i: usize) -> Result<Tensor> {
+    ///
+    /// # Errors
+    /// There is no such row.
+    pub fn time(&self, i: usize) -> Result<Tensor> {
         self.times.narrow(0, i, 1).and_then(|t| t.unsqueeze(0)).at(STAGE)
     }
 

@@ -29,6 +29,8 @@ pub struct Removed {
     pub state: usize,
     /// Positions of its objects that went, ascending.
     pub objects: Vec<usize>,
+    /// The objects themselves.
+    pub ids: Vec<TrackId>,
     /// Buckets that stay; none when the state went.
     pub buckets: Vec<usize>,
 }
@@ -107,10 +109,12 @@ impl Roster {
                 continue;
             }
             let buckets = own.slots.remove(&objects);
+            let gone = objects.iter().map(|object| own.ids[*object]).collect();
             own.ids.retain(|id| !ids.contains(id));
             changes.push(Removed {
                 state,
                 objects,
+                ids: gone,
                 buckets,
             });
         }
@@ -165,12 +169,13 @@ mod tests {
         roster.add(&ids(0..4));
         roster.add(&ids(4..6));
         let gone = [TrackId(1), TrackId(4), TrackId(5), TrackId(99)];
-        let removed = |state, objects: &[usize], buckets: &[usize]| Removed {
+        let removed = |state, objects: &[usize], ids, buckets: &[usize]| Removed {
             state,
             objects: objects.to_vec(),
+            ids,
             buckets: buckets.to_vec(),
         };
-        let want = [removed(0, &[1], &[0]), removed(1, &[0, 1], &[])];
+        let want = [removed(0, &[1], ids(1..2), &[0]), removed(1, &[0, 1], ids(4..6), &[])];
         assert_eq!(roster.remove(&gone), want);
         assert_eq!((roster.states().len(), roster.objects()), (1, 3));
         assert_eq!(roster.add(&ids(6..7)), Placed::Opened(1), "the slot was used before");

@@ -5,28 +5,22 @@ use std::sync::Arc;
 use candle_core::{Device, Tensor};
 use rayon::prelude::*;
 use shelfscan_inference_core::TrackId;
-use shelfscan_model_kit::ops::{Sampling, resize_2d};
 
 use super::{
     MaskPropagator, TrackedMasks,
-    bank::{FrameMap, FrameMemory, MemoryBank, MemoryLimits},
+    bank::{FrameMap, FrameMemory, MemoryLimits},
     contest::{Contest, LOST, enlarge},
     features::TrackerFeatures,
+    given::Given,
     memory_attention::{MemoryPrecision, MemoryTokens},
     model::Tracker,
     prompt::Click,
     roster::{Placed, Roster},
+    state::{Newest, State},
 };
 use crate::{Error, MaskLogits, Result, error::AtStage};
 
 const STAGE: &str = "following objects";
-
-/// Logit of a given mask inside; outside it is the negative.
-const GIVEN: f32 = 1024.0;
-/// The same where a mask is stored next to masks that were carried on.
-const GIVEN_BESIDE: f32 = 10.0;
-/// Score of an object whose mask was given and has a pixel; the negative without one.
-const GIVEN_SCORE: f32 = 10.0;
 
 /// How a [`TrackerSession`] follows; the default is a video of unknown length, remembered as in the
 /// reference.
@@ -62,38 +56,6 @@ pub struct MemoryUse {
     pub frames: usize,
     /// Those of them with a map of every bucket.
     pub maps: usize,
-}
-
-/// The newest frame of a state, whose masks may still be added to.
-#[derive(Debug)]
-struct Newest {
-    frame: usize,
-    masks: MaskLogits,
-    scores: Vec<f32>,
-    /// The memory is that of the final masks.
-    remembered: bool,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    bank: MemoryBank,
-    newest: Option<Newest>,
-}
-
-impl State {
-    fn newest(&mut self, frame: usize) -> Result<&mut Newest> {
-        let newest = self.newest.as_mut().filter(|n| n.frame == frame);
-        newest.ok_or_else(|| {
-            Error::InvalidInput(format!("objects have not been carried to frame {frame} yet"))
-        })
-    }
-}
-
-/// Detections at the sizes the tracker takes masks in.
-struct Given {
-    /// `[n, 1, s, s]` of 0 and 1, on the CPU.
-    masks: Tensor,
-    empty: Vec<bool>,
 }
 
 /// The objects of one video, their memories and the frame that is looked at.
@@ -144,21 +106,22 @@ impl TrackerSession {
         })
     }
 
-    /// What of the bank `frame` reads in state `state`, for comparison with the reference.
+    /// What `frame` reads of the memory of state `s`.
     ///
     /// # Errors
     /// There is no such state, or the tensor library failed.
-    pub fn memory_tokens(&self, state: usize, frame: usize) -> Result<MemoryTokens> {
-        let bank = self.states.get(state).map(|state| &state.bank);
-        let bank = bank.ok_or_else(|| Error::InvalidInput(format!("there is no state {state}")))?;
-        let buckets = self.roster.states()[state].slots.buckets().len();
-        self.tokens(bank, buckets, frame)
+    pub fn memory_tokens(&self, s: usize, frame: usize) -> Result<MemoryTokens> {
+        let both = self.states.get(s).zip(self.roster.states().get(s));
+        let (state, own) = both
+            .ok_or_else(|| Error::InvalidInput(format!("there is no state {s}")))?;
+        let buckets = own.slots.buckets().len();
+        state.tokens(&self.tracker, &self.options, buckets, frame)
     }
 
-    /// The memory of a frame in state `state`, `[buckets, side * side, c]`, and the object pointers,
+    /// The memory of a frame in state `s`, `[buckets, side * side, c]`, and the object pointers,
     /// `[buckets, slots, c]`; `None` where nothing is remembered.
-    pub fn remembered(&self, state: usize, frame: usize) -> Option<(Option<&Tensor>, &Tensor)> {
-        let memory = self.states.get(state)?.bank.get(frame)?;
+    pub fn remembered(&self, s: usize, frame: usize) -> Option<(Option<&Tensor>, &Tensor)> {
+        let memory = self.states.get(s)?.bank.get(frame)?;
         Some((memory.map.as_ref().map(|m| &m.objects), &memory.pointers))
     }
 
@@ -176,27 +139,20 @@ impl TrackerSession {
         self.refuse_known(&[id])?;
         let clicked = self.tracker.clicked(self.seen()?, clicks)?;
         let masks = on_host(&clicked.masks)?;
-        let state = self.roster.open(&[id]);
-        let slots = &self.roster.states()[state].slots;
+        let s = self.roster.open(&[id]);
+        let slots = &self.roster.states()[s].slots;
         let pointers = self.tracker.in_slots(&clicked.pointers, slots)?;
-        self.states.push(State {
-            bank: MemoryBank::default(),
-            newest: Some(Newest {
-                frame,
-                masks: copy(&masks),
-                scores: clicked.scores.clone(),
-                remembered: false,
-            }),
-        });
-        self.states[state].bank.condition(
+        let newest = Newest {
             frame,
-            FrameMemory {
-                map: None,
-                pointers,
-                conditioning: vec![id],
+            masks: MaskLogits {
+                side: masks.side,
+                values: masks.values.clone(),
             },
-        );
-        self.encode_settled(state, frame)?;
+            scores: clicked.scores.clone(),
+            remembered: false,
+        };
+        self.states.push(State::begin(newest, pointers, vec![id]));
+        self.encode_settled(s)?;
         Ok(TrackedMasks {
             ids: vec![id],
             masks,
@@ -212,12 +168,12 @@ impl TrackerSession {
     pub fn follow(&mut self, frame: usize) -> Result<TrackedMasks> {
         let masks = self.propagate(frame)?;
         let side = self.tracker.config().image_size;
-        for state in 0..self.states.len() {
-            if self.states[state].bank.is_conditioning(frame) {
+        for s in 0..self.states.len() {
+            if self.states[s].bank.is_conditioning(frame) {
                 continue;
             }
-            let present = self.present(state);
-            self.encode(state, frame, &present, |newest, objects| {
+            let present = self.states[s].present();
+            self.encode(s, &present, |newest, objects| {
                 enlarge(&newest.masks, objects, side).map(|planes| (planes, side))
             })?;
         }
@@ -241,80 +197,13 @@ impl TrackerSession {
         Ok(())
     }
 
-    /// Objects of a state whose score says they are in its newest frame.
-    fn present(&self, state: usize) -> Vec<bool> {
-        let scores = self.states[state].newest.iter().flat_map(|n| &n.scores);
-        scores.map(|score| *score > 0.0).collect()
-    }
-
-    /// Everything `frame` reads of a bank.
-    fn tokens(&self, bank: &MemoryBank, buckets: usize, frame: usize) -> Result<MemoryTokens> {
-        let tracker = &self.tracker;
-        let limits = self.options.memory;
-        let frames = self.options.frames.unwrap_or(usize::MAX);
-        // With one frame nothing is ever read, so the oldest age is at least 1.
-        let reach = limits.pointers.min(frames).max(2);
-        let picks = bank.picks(frame, limits, reach);
-        let ages: Vec<f32> = picks
-            .pointers
-            .iter()
-            .map(|pick| pick.age as f32 / (reach - 1) as f32)
-            .collect();
-        let ages = if ages.is_empty() {
-            None
-        } else {
-            Some(tracker.pointer_ages(&ages)?)
-        };
-        let mut pictures = Vec::new();
-        let mut positions = Vec::new();
-        let mut parts: Vec<Vec<Tensor>> = vec![Vec::new(); buckets];
-        let mut cells = 0;
-        for pick in &picks.maps {
-            let Some(map) = bank.get(pick.frame).and_then(|m| m.map.as_ref()) else {
-                continue;
-            };
-            let time = tracker.time(pick.time)?;
-            positions.push(tracker.positions.broadcast_add(&time).at(STAGE)?);
-            pictures.push(map.picture.clone());
-            cells += map.picture.dims()[1];
-            for (b, part) in parts.iter_mut().enumerate() {
-                part.push(map.objects.narrow(0, b, 1).at(STAGE)?);
-            }
-        }
-        let slots = tracker.config().tracker.multiplex_count;
-        for (i, pick) in picks.pointers.iter().enumerate() {
-            let (Some(memory), Some(ages)) = (bank.get(pick.frame), &ages) else {
-                continue;
-            };
-            let age = ages.narrow(0, i, 1).and_then(|a| a.repeat((slots, 1))).at(STAGE)?;
-            let age = age.unsqueeze(0).at(STAGE)?;
-            pictures.push(age.zeros_like().at(STAGE)?);
-            positions.push(age);
-            for (b, part) in parts.iter_mut().enumerate() {
-                part.push(memory.pointers.narrow(0, b, 1).at(STAGE)?);
-            }
-        }
-        if positions.is_empty() {
-            return Err(Error::InvalidInput(format!(
-                "nothing is remembered that frame {frame} could read"
-            )));
-        }
-        Ok(MemoryTokens {
-            buckets: parts,
-            pictures: Tensor::cat(&pictures, 1).at(STAGE)?,
-            positions: Tensor::cat(&positions, 1).at(STAGE)?,
-            cells,
-        })
-    }
-
     /// Carries one state to `frame`.
     fn carry(&mut self, s: usize, frame: usize) -> Result<()> {
-        let limits = self.options.memory;
-        self.states[s].bank.prune(frame, limits);
+        self.states[s].bank.prune(frame, self.options.memory);
         let (tracker, seen) = (&self.tracker, self.seen()?);
         let slots = &self.roster.states()[s].slots;
         let picture = &tracker.propagation(seen)?.tokens;
-        let memory = self.tokens(&self.states[s].bank, slots.buckets().len(), frame)?;
+        let memory = self.memory_tokens(s, frame)?;
         let conditioned = tracker
             .attention
             .forward(picture, &tracker.positions, &memory)?;
@@ -322,8 +211,14 @@ impl TrackerSession {
         let decoded = tracker.decode(&conditioned, slots)?;
         let objects = tracker.draw(&decoded, tracker.propagation_fine(seen)?, slots)?;
         let pointers = tracker.in_slots(&objects.pointers, slots)?;
-        let masks = on_host(&objects.masks)?;
+        let newest = Newest {
+            frame,
+            masks: on_host(&objects.masks)?,
+            scores: objects.scores,
+            remembered: false,
+        };
         let state = &mut self.states[s];
+        state.newest = newest;
         state.bank.carry(
             frame,
             FrameMemory {
@@ -332,12 +227,6 @@ impl TrackerSession {
                 conditioning: Vec::new(),
             },
         );
-        state.newest = Some(Newest {
-            frame,
-            masks,
-            scores: objects.scores,
-            remembered: false,
-        });
         Ok(())
     }
 
@@ -346,30 +235,29 @@ impl TrackerSession {
     fn encode(
         &mut self,
         s: usize,
-        frame: usize,
         present: &[bool],
         masks: impl Fn(&Newest, &[usize]) -> Result<(Vec<f32>, usize)>,
     ) -> Result<()> {
         let (tracker, seen) = (&self.tracker, self.seen()?);
-        let roster = &self.roster.states()[s];
-        let state = &self.states[s];
-        let Some((newest, memory)) = state.newest.as_ref().zip(state.bank.get(frame)) else {
-            return Ok(());
+        let (own, state) = (&self.roster.states()[s], &self.states[s]);
+        let frame = state.newest.frame;
+        let given: Vec<bool> = match state.bank.get(frame) {
+            Some(memory) => own
+                .ids
+                .iter()
+                .map(|id| memory.conditioning.contains(id))
+                .collect(),
+            None => Vec::new(),
         };
-        let given: Vec<bool> = roster
-            .ids
-            .iter()
-            .map(|id| memory.conditioning.contains(id))
-            .collect();
         let planes = |objects: &[usize]| {
-            let (planes, side) = masks(newest, objects)?;
+            let (planes, side) = masks(&state.newest, objects)?;
             Tensor::from_vec(planes, (objects.len(), side, side), &Device::Cpu)
                 .and_then(|t| t.to_device(tracker.device()))
                 .at(STAGE)
         };
         let flags = (present, given.as_slice());
         let precision = self.options.precision;
-        let objects = tracker.encode(seen, &roster.slots, flags, precision, planes)?;
+        let objects = tracker.encode(seen, &own.slots, flags, precision, planes)?;
         let picture = tracker.propagation(seen)?.tokens.clone();
         if let Some(memory) = self.states[s].bank.get_mut(frame) {
             memory.map = Some(FrameMap { objects, picture });
@@ -378,12 +266,12 @@ impl TrackerSession {
     }
 
     /// Makes the memory of a frame in which masks were given: every pixel belongs to one object.
-    fn encode_settled(&mut self, s: usize, frame: usize) -> Result<()> {
+    fn encode_settled(&mut self, s: usize) -> Result<()> {
         let side = self.tracker.config().image_size;
-        let newest = self.states[s].newest(frame)?;
+        let newest = &self.states[s].newest;
         let contest = Contest::hold(&newest.masks, newest.scores.len(), side)?;
-        let present = self.present(s);
-        self.encode(s, frame, &present, |newest, objects| {
+        let present = self.states[s].present();
+        self.encode(s, &present, |newest, objects| {
             let mut planes = enlarge(&newest.masks, objects, side)?;
             planes
                 .par_chunks_exact_mut(side * side)
@@ -393,160 +281,21 @@ impl TrackerSession {
         })
     }
 
-    /// The detections as masks of 0 and 1.
-    fn given(&self, detections: &MaskLogits, count: usize) -> Result<Given> {
-        let plane = detections.side * detections.side;
-        if plane == 0 || detections.values.len() != count * plane {
-            return Err(Error::InvalidInput(format!(
-                "{count} objects came with {} mask values of side {}",
-                detections.values.len(),
-                detections.side
-            )));
-        }
-        let side = self.tracker.encoder.side();
-        let all: Vec<usize> = (0..count).collect();
-        let mut planes = enlarge(detections, &all, side)?;
-        let empty = planes
-            .par_chunks_exact_mut(side * side)
-            .map(|plane| {
-                let mut empty = true;
-                for v in plane {
-                    *v = f32::from(*v > 0.0);
-                    empty &= *v == 0.0;
-                }
-                empty
-            })
-            .collect();
-        let masks = Tensor::from_vec(planes, (count, 1, side, side), &Device::Cpu).at(STAGE)?;
-        Ok(Given { masks, empty })
-    }
-
-    /// The pointers of given masks.
-    fn given_pointers(&self, given: &Given) -> Result<Tensor> {
+    /// Detections as masks, as logits that are stored, and as pointers.
+    fn given(&self, detections: &MaskLogits, count: usize) -> Result<(Given, Vec<f32>, Tensor)> {
+        let given = Given::new(detections, count, self.tracker.encoder.side())?;
+        let seen = self.seen()?;
+        let stored = given.apart(seen.frame_px, self.mask_side())?;
         let masks = given.masks.to_device(self.tracker.device()).at(STAGE)?;
-        self.tracker
-            .mask_pointers(self.seen()?, &masks, &given.empty)
+        let pointers = self.tracker.mask_pointers(seen, &masks, &given.empty)?;
+        Ok((given, stored, pointers))
     }
-
-    /// Given masks as logits of `mask_side`, without the pixels that more than one of them claims
-    /// at the size of the video.
-    fn apart(&self, given: &Given) -> Result<Vec<f32>> {
-        let (width, height) = self.seen()?.frame_px;
-        let (width, height) = (width as usize, height as usize);
-        let side = self.mask_side();
-        let count = given.empty.len();
-        let smooth = Sampling::bilinear(true);
-        let at_video = |i: usize| -> candle_core::Result<Vec<f32>> {
-            let mask = given.masks.narrow(0, i, 1)?;
-            resize_2d(&mask, height, width, smooth)?.flatten_all()?.to_vec1()
-        };
-        // Enlarged once to count the claims and again to clear them, so that one mask of the
-        // video's size exists at a time.
-        let mut claims = vec![0u8; width * height];
-        for i in 0..count {
-            for (claim, v) in claims.iter_mut().zip(at_video(i).at(STAGE)?) {
-                *claim = claim.saturating_add(u8::from(v > 0.5));
-            }
-        }
-        let mut out = Vec::with_capacity(count * side * side);
-        for i in 0..count {
-            let mut mask = at_video(i).at(STAGE)?;
-            for (v, claim) in mask.iter_mut().zip(&claims) {
-                *v = if *v > 0.5 && *claim == 1 { GIVEN } else { -GIVEN };
-            }
-            let small = Tensor::from_vec(mask, (1, 1, height, width), &Device::Cpu)
-                .and_then(|t| resize_2d(&t, side, side, smooth))
-                .and_then(|t| t.flatten_all()?.to_vec1::<f32>())
-                .at(STAGE)?;
-            out.extend(small);
-        }
-        Ok(out)
-    }
-
-    /// Given masks as logits of `mask_side`, overlaps left in.
-    fn beside(&self, given: &Given) -> Result<Vec<f32>> {
-        let side = self.mask_side();
-        let run = || {
-            let logits = given.masks.affine(
-                f64::from(2.0 * GIVEN_BESIDE),
-                f64::from(-GIVEN_BESIDE),
-            )?;
-            resize_2d(&logits, side, side, Sampling::bilinear(true))?
-                .flatten_all()?
-                .to_vec1()
-        };
-        run().at(STAGE)
-    }
-
-    /// Puts given masks, scores and pointers into the newest frame of a state, behind or in place of
-    /// those of its objects; `objects` are their positions.
-    fn put(&mut self, s: usize, frame: usize, objects: &[usize], given: &Given) -> Result<()> {
-        let pointers = self.given_pointers(given)?;
-        let conditioning = self.states[s].bank.is_conditioning(frame);
-        let remembered = self.states[s].newest(frame)?.remembered;
-        // The reference keeps other logits for masks given in a frame that conditions already.
-        let masks = if conditioning && remembered {
-            self.beside(given)?
-        } else {
-            self.apart(given)?
-        };
-        let roster = &self.roster.states()[s];
-        let places = roster.slots.places();
-        let state = &mut self.states[s];
-        let newest = state.newest(frame)?;
-        let plane = newest.masks.side * newest.masks.side;
-        for ((object, mask), empty) in objects.iter().zip(masks.chunks_exact(plane)).zip(&given.empty) {
-            let score = if *empty { -GIVEN_SCORE } else { GIVEN_SCORE };
-            if *object < newest.scores.len() {
-                newest.masks.values[object * plane..][..plane].copy_from_slice(mask);
-                newest.scores[*object] = score;
-            } else {
-                newest.masks.values.extend_from_slice(mask);
-                newest.scores.push(score);
-            }
-        }
-        if let Some(memory) = state.bank.get_mut(frame) {
-            for object in objects {
-                let id = roster.ids[*object];
-                if !memory.conditioning.contains(&id) {
-                    memory.conditioning.push(id);
-                }
-            }
-            memory.pointers = replace(&memory.pointers, &pointers, objects, &places).at(STAGE)?;
-        }
-        Ok(())
-    }
-}
-
-/// `muxed` `[buckets, slots, c]` with row `i` of `rows` `[n, c]` in the place of `objects[i]`.
-fn replace(
-    muxed: &Tensor,
-    rows: &Tensor,
-    objects: &[usize],
-    places: &[(usize, usize)],
-) -> candle_core::Result<Tensor> {
-    let (b, s, d) = muxed.dims3()?;
-    let mut order: Vec<u32> = (0..(b * s) as u32).collect();
-    for (i, object) in objects.iter().enumerate() {
-        let (bucket, slot) = places[*object];
-        order[bucket * s + slot] = (b * s + i) as u32;
-    }
-    let order = Tensor::from_vec(order, b * s, muxed.device())?;
-    let all = Tensor::cat(&[&muxed.reshape((b * s, d))?, rows], 0)?;
-    all.index_select(&order, 0)?.reshape((b, s, d))
 }
 
 fn on_host(masks: &Tensor) -> Result<MaskLogits> {
     let (_, side, _) = masks.dims3().at(STAGE)?;
     let values = masks.flatten_all().and_then(|m| m.to_vec1()).at(STAGE)?;
     Ok(MaskLogits { side, values })
-}
-
-fn copy(masks: &MaskLogits) -> MaskLogits {
-    MaskLogits {
-        side: masks.side,
-        values: masks.values.clone(),
-    }
 }
 
 impl MaskPropagator for TrackerSession {
@@ -556,8 +305,7 @@ impl MaskPropagator for TrackerSession {
 
     fn propagate(&mut self, frame: usize) -> Result<TrackedMasks> {
         for s in 0..self.states.len() {
-            let stored = self.states[s].newest.as_ref();
-            if stored.is_none_or(|newest| newest.frame != frame) {
+            if self.states[s].newest.frame != frame {
                 self.carry(s, frame)?;
             }
         }
@@ -570,7 +318,7 @@ impl MaskPropagator for TrackerSession {
         let mut values = Vec::with_capacity(rows.len() * side * side);
         let mut scores = Vec::with_capacity(rows.len());
         for (_, s, object) in &rows {
-            let newest = self.states[*s].newest(frame)?;
+            let newest = &self.states[*s].newest;
             values.extend_from_slice(newest.masks.mask(*object));
             scores.push(newest.scores[*object]);
         }
@@ -592,6 +340,7 @@ impl MaskPropagator for TrackerSession {
             let Some((s, object)) = self.roster.find(*id) else {
                 return Err(Error::InvalidInput(format!("object {id} is not followed")));
             };
+            self.states[s].at(frame)?;
             by_state[s].push((object, i));
         }
         for (s, objects) in by_state.into_iter().enumerate() {
@@ -605,9 +354,10 @@ impl MaskPropagator for TrackerSession {
             for (_, i) in &objects {
                 own.values.extend_from_slice(detections.mask(*i));
             }
-            let given = self.given(&own, objects.len())?;
+            let (given, stored, pointers) = self.given(&own, objects.len())?;
             let objects: Vec<usize> = objects.into_iter().map(|(object, _)| object).collect();
-            self.put(s, frame, &objects, &given)?;
+            let own = &self.roster.states()[s];
+            self.states[s].put(own, &objects, (&given, &stored), &pointers)?;
         }
         Ok(())
     }
@@ -621,23 +371,25 @@ impl MaskPropagator for TrackerSession {
                 self.roster.objects()
             )));
         }
+        let mut rows = Vec::with_capacity(self.states.len());
+        for (state, own) in self.states.iter_mut().zip(self.roster.states()) {
+            state.at(frame)?;
+            let row = |id: &TrackId| {
+                let row = masks.ids.binary_search(id);
+                row.map_err(|_| Error::InvalidInput(format!("no mask came for object {id}")))
+            };
+            rows.push(own.ids.iter().map(row).collect::<Result<Vec<usize>>>()?);
+        }
         if count == 0 {
             return Ok(());
         }
         let side = self.tracker.encoder.side();
         let contest = Contest::hold(&masks.masks, count, side)?;
-        let shrunk = contest.shrunk(area_shrink);
-        let area = contest.present();
-        for s in 0..self.states.len() {
-            let rows = self.roster.states()[s].ids.iter().map(|id| {
-                masks.ids.binary_search(id).map_err(|_| {
-                    Error::InvalidInput(format!("no mask came for object {id}"))
-                })
-            });
-            let rows: Vec<usize> = rows.collect::<Result<_>>()?;
+        let (shrunk, area) = (contest.shrunk(area_shrink), contest.present());
+        drop(contest);
+        for (s, rows) in rows.iter().enumerate() {
             let present: Vec<bool> = rows.iter().map(|i| area[*i] && !shrunk[*i]).collect();
-            self.states[s].newest(frame)?.remembered = true;
-            self.encode(s, frame, &present, |_, objects| {
+            self.encode(s, &present, |_, objects| {
                 let which: Vec<usize> = objects.iter().map(|object| rows[*object]).collect();
                 let mut planes = enlarge(&masks.masks, &which, side)?;
                 for (i, plane) in which.iter().zip(planes.chunks_exact_mut(side * side)) {
@@ -647,6 +399,7 @@ impl MaskPropagator for TrackerSession {
                 }
                 Ok((planes, side))
             })?;
+            self.states[s].newest.remembered = true;
         }
         Ok(())
     }
@@ -656,80 +409,44 @@ impl MaskPropagator for TrackerSession {
             return Ok(());
         }
         self.refuse_known(ids)?;
-        let given = self.given(detections, ids.len())?;
-        match self.roster.add(ids) {
-            Placed::Opened(s) => {
-                let side = self.mask_side();
-                let slots = &self.roster.states()[s].slots;
-                let (b, n) = (slots.buckets().len(), slots.slots());
-                let d = self.tracker.config().d_model;
-                let (dtype, device) = (self.tracker.dtype(), self.tracker.device());
-                let pointers = Tensor::zeros((b, n, d), dtype, device).at(STAGE)?;
-                let mut state = State::default();
-                state.newest = Some(Newest {
-                    frame,
-                    masks: MaskLogits {
-                        side,
-                        values: Vec::new(),
-                    },
-                    scores: Vec::new(),
-                    remembered: false,
-                });
-                state.bank.condition(
-                    frame,
-                    FrameMemory {
-                        map: None,
-                        pointers,
-                        conditioning: Vec::new(),
-                    },
-                );
-                self.states.push(state);
-                let objects: Vec<usize> = (0..ids.len()).collect();
-                self.put(s, frame, &objects, &given)?;
-                self.encode_settled(s, frame)
-            }
-            Placed::Joined(s) => {
-                let last = self.roster.states()[s].ids.len();
-                let objects: Vec<usize> = (last - ids.len()..last).collect();
-                self.put(s, frame, &objects, &given)?;
-                // A conditioning frame that is gone through again keeps the memory it was given
-                // with the final masks, as in the reference.
-                let again = self.states[s].bank.is_conditioning(frame);
-                if again && self.states[s].newest(frame)?.remembered {
-                    return Ok(());
-                }
-                self.encode_settled(s, frame)
-            }
+        for state in &mut self.states {
+            state.at(frame)?;
         }
+        let (given, stored, pointers) = self.given(detections, ids.len())?;
+        let (s, first) = match self.roster.add(ids) {
+            Placed::Joined(s) => (s, self.roster.states()[s].ids.len() - ids.len()),
+            Placed::Opened(s) => {
+                let slots = &self.roster.states()[s].slots;
+                let shape = (slots.buckets().len(), slots.slots(), pointers.dims()[1]);
+                let empty = Tensor::zeros(shape, pointers.dtype(), pointers.device()).at(STAGE)?;
+                let newest = Newest::empty(frame, self.mask_side());
+                self.states.push(State::begin(newest, empty, Vec::new()));
+                (s, 0)
+            }
+        };
+        let objects: Vec<usize> = (first..first + ids.len()).collect();
+        let (own, state) = (&self.roster.states()[s], &mut self.states[s]);
+        state.put(own, &objects, (&given, &stored), &pointers)?;
+        // A conditioning frame that is gone through again keeps the memory of its final masks, as
+        // in the reference.
+        if state.bank.is_conditioning(frame) && state.newest.remembered {
+            return Ok(());
+        }
+        self.encode_settled(s)
     }
 
     fn remove(&mut self, ids: &[TrackId]) -> Result<()> {
-        let before: Vec<Vec<TrackId>> = self.roster.states().iter().map(|s| s.ids.clone()).collect();
         let changes = self.roster.remove(ids);
+        let mut emptied = vec![false; self.states.len()];
         for change in &changes {
-            let state = &mut self.states[change.state];
             if change.buckets.is_empty() {
-                continue;
-            }
-            let gone: Vec<TrackId> = change
-                .objects
-                .iter()
-                .map(|object| before[change.state][*object])
-                .collect();
-            state.bank.forget(&gone);
-            if let Some(newest) = &mut state.newest {
-                newest.drop_objects(&change.objects);
-            }
-            for memory in state.bank.all_mut() {
-                memory.keep_buckets(&change.buckets).at(STAGE)?;
+                emptied[change.state] = true;
+            } else {
+                self.states[change.state].drop_objects(change)?;
             }
         }
-        let emptied = |s: usize| changes.iter().any(|c| c.state == s && c.buckets.is_empty());
-        let mut s = 0;
-        self.states.retain(|_| {
-            s += 1;
-            !emptied(s - 1)
-        });
+        let mut emptied = emptied.into_iter();
+        self.states.retain(|_| emptied.next() != Some(true));
         Ok(())
     }
 
@@ -738,29 +455,240 @@ impl MaskPropagator for TrackerSession {
     }
 }
 
-impl Newest {
-    fn drop_objects(&mut self, objects: &[usize]) {
-        let plane = self.masks.side * self.masks.side;
-        for object in objects.iter().rev() {
-            if *object < self.scores.len() {
-                self.scores.remove(*object);
-                self.masks.values.drain(object * plane..(object + 1) * plane);
+#[cfg(test)]
+mod tests {
+    use candle_core::DType;
+    use shelfscan_model_kit::weights::{Checkpoint, SafetensorsWriter, WeightReader};
+
+    use super::*;
+    use crate::{Sam3Config, TrackerConfig};
+
+    const SLOTS: usize = 4;
+
+    /// The released structure, as small as it goes.
+    fn config() -> Sam3Config {
+        Sam3Config {
+            image_size: 56,
+            pretrain_img_size: 56,
+            vit_dim: 16,
+            vit_heads: 1,
+            d_model: 16,
+            heads: 2,
+            text_width: 16,
+            text_heads: 1,
+            tracker: TrackerConfig {
+                multiplex_count: SLOTS,
+                mem_layers: 1,
+                mem_ffn: 16,
+                maskmem_start_chan: 1,
+                cx_kernel: 3,
+                fuser_layers: 1,
+                sam_mlp_dim: 16,
+                sam_depth: 1,
+                iou_head_hidden: 16,
+                prompt_mask_in_chans: 4,
+                ..TrackerConfig::default()
+            },
+            ..Sam3Config::sam3_1()
+        }
+    }
+
+    fn noise(seed: &mut u32) -> f32 {
+        *seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (*seed >> 8) as f32 / (1u32 << 23) as f32 - 1.0
+    }
+
+    fn session() -> TrackerSession {
+        let (config, file) = (config(), tempfile::NamedTempFile::new().unwrap());
+        let layout = Tracker::layout(&config).unwrap();
+        let mut seed = 7;
+        SafetensorsWriter::new(DType::F32)
+            .write(file.path(), &layout, |_, out| {
+                out.iter_mut().for_each(|v| *v = 0.3 * noise(&mut seed));
+            })
+            .unwrap();
+        let checkpoint = Checkpoint::open(file.path()).unwrap();
+        let reader = WeightReader::new(checkpoint, DType::F32, &Device::Cpu);
+        let tracker = Tracker::new(&reader, &config).unwrap();
+        reader.finish().unwrap();
+        TrackerSession::new(Arc::new(tracker), SessionOptions::default()).unwrap()
+    }
+
+    fn see(session: &mut TrackerSession, frame: usize) {
+        let (c, side) = (config().vit_dim, config().grid());
+        let mut seed = frame as u32;
+        let values: Vec<f32> = (0..c * side * side).map(|_| noise(&mut seed)).collect();
+        let trunk = Tensor::from_vec(values, (1, c, side, side), &Device::Cpu).unwrap();
+        session.see(Arc::new(TrackerFeatures::new(&trunk, (64, 48)).unwrap()));
+    }
+
+    /// One mask an object, each a column of its own.
+    fn columns(ids: &[TrackId]) -> MaskLogits {
+        let side = config().mask_size();
+        let mut values = vec![-4.0; ids.len() * side * side];
+        for (id, plane) in ids.iter().zip(values.chunks_exact_mut(side * side)) {
+            for row in plane.chunks_exact_mut(side) {
+                row[id.0 as usize % side] = 4.0;
+            }
+        }
+        MaskLogits { side, values }
+    }
+
+    fn ids(range: std::ops::Range<u64>) -> Vec<TrackId> {
+        range.map(TrackId).collect()
+    }
+
+    /// A frame with births. No mask is held back, so that states do not touch each other.
+    fn step(session: &mut TrackerSession, frame: usize, born: &[TrackId]) -> TrackedMasks {
+        see(session, frame);
+        let carried = session.propagate(frame).unwrap();
+        session.remember(frame, &carried, 0.0).unwrap();
+        session.add(frame, born, &columns(born)).unwrap();
+        carried
+    }
+
+    fn masks_of(tracked: &TrackedMasks, id: TrackId) -> &[f32] {
+        tracked.masks.mask(tracked.ids.binary_search(&id).unwrap())
+    }
+
+    #[test]
+    fn a_bucket_more_leaves_the_objects_of_the_others_as_they_are() {
+        for (count, buckets) in [(3, 1), (4, 1), (5, 2), (9, 3)] {
+            // All are born one by one, but the other session stops at the first bucket.
+            let (mut all, mut few) = (session(), session());
+            for frame in 0..count + 3 {
+                let born = ids(frame as u64..frame as u64 + 1);
+                let in_all: &[TrackId] = if frame < count { &born } else { &[] };
+                let in_few: &[TrackId] = if frame < count.min(SLOTS) { &born } else { &[] };
+                let (got, want) = (step(&mut all, frame, in_all), step(&mut few, frame, in_few));
+                for id in &want.ids {
+                    assert_eq!(masks_of(&got, *id), masks_of(&want, *id), "object {id}");
+                }
+            }
+            assert_eq!((all.roster().objects(), all.roster().buckets()), (count, buckets));
+            let got = step(&mut all, count + 3, &[]);
+            assert_eq!(got.ids, ids(0..count as u64));
+        }
+    }
+
+    #[test]
+    fn a_state_goes_on_when_the_object_it_began_with_is_removed() {
+        let mut session = session();
+        step(&mut session, 0, &ids(1..2));
+        step(&mut session, 1, &ids(2..3));
+        assert_eq!(session.roster().states().len(), 1);
+        session.remove(&ids(1..2)).unwrap();
+        for frame in 2..30 {
+            let got = step(&mut session, frame, &[]);
+            assert_eq!(got.ids, ids(2..3));
+        }
+        // The same after the frame of the second object's birth has left the memory.
+        let mut session = self::session();
+        step(&mut session, 0, &ids(1..2));
+        for frame in 1..40 {
+            step(&mut session, frame, if frame == 1 { &[TrackId(2)] } else { &[] });
+        }
+        session.remove(&ids(1..2)).unwrap();
+        assert_eq!(step(&mut session, 40, &[]).ids, ids(2..3));
+    }
+
+    #[test]
+    fn removing_a_bucket_leaves_the_others_as_they_are() {
+        let (mut whole, mut cut) = (session(), session());
+        for frame in 0..8 {
+            let born = if frame == 0 { ids(0..9) } else { Vec::new() };
+            let want = step(&mut whole, frame, &born);
+            let got = step(&mut cut, frame, &born);
+            for id in &got.ids {
+                assert_eq!(masks_of(&got, *id), masks_of(&want, *id), "frame {frame}");
+            }
+            if frame == 3 {
+                cut.remove(&ids(4..8)).unwrap();
+                assert_eq!((cut.roster().buckets(), cut.roster().objects()), (2, 5));
             }
         }
     }
-}
 
-impl FrameMemory {
-    fn keep_buckets(&mut self, kept: &[usize]) -> candle_core::Result<()> {
-        if kept.len() == self.pointers.dim(0)? {
-            return Ok(());
+    #[test]
+    fn ten_times_more_frames_hold_no_more_memory() {
+        let mut session = session();
+        step(&mut session, 0, &ids(0..20));
+        let mut held = Vec::new();
+        for frame in 1..240 {
+            step(&mut session, frame, &[]);
+            held.push(session.memory_use());
         }
-        let rows: Vec<u32> = kept.iter().map(|b| *b as u32).collect();
-        let rows = Tensor::new(rows, self.pointers.device())?;
-        self.pointers = self.pointers.index_select(&rows, 0)?;
-        if let Some(map) = &mut self.map {
-            map.objects = map.objects.index_select(&rows, 0)?;
+        // One conditioning frame and what is read of the last fifteen.
+        let most = held.iter().map(|h| (h.frames, h.maps)).max();
+        assert_eq!(most, Some((17, 8)));
+        assert_eq!(held.last(), held.get(24));
+    }
+
+    #[test]
+    fn equal_frames_give_equal_bytes() {
+        let run = || {
+            let mut session = session();
+            let mut all = Vec::new();
+            for frame in 0..6 {
+                let born = if frame % 2 == 0 { ids(frame..frame + 2) } else { Vec::new() };
+                all.extend(step(&mut session, frame as usize, &born).masks.values);
+            }
+            all
+        };
+        assert_eq!(run(), run());
+    }
+
+    #[test]
+    fn a_replaced_mask_is_what_the_frame_holds_from_then_on() {
+        let mut session = session();
+        step(&mut session, 0, &ids(1..4));
+        see(&mut session, 1);
+        session.propagate(1).unwrap();
+        let one = ids(2..3);
+        session.recondition(1, &one, &columns(&one)).unwrap();
+        let again = session.propagate(1).unwrap();
+        assert_eq!(again.scores[1], 10.0);
+        let inside = |id: u64| masks_of(&again, TrackId(id))[2] > 0.0;
+        assert!(inside(2));
+        session.remember(1, &again, 0.3).unwrap();
+        step(&mut session, 2, &[]);
+    }
+
+    #[test]
+    fn a_call_that_cannot_be_met_says_so_and_changes_nothing() {
+        let mut session = session();
+        let one = ids(1..2);
+        let error = session.add(0, &one, &columns(&one)).unwrap_err().to_string();
+        assert!(error.contains("no frame has been seen"), "{error}");
+        assert_eq!(session.roster().objects(), 0);
+        step(&mut session, 0, &one);
+        see(&mut session, 1);
+        let other = ids(2..3);
+        let error = session.add(1, &other, &columns(&other)).unwrap_err().to_string();
+        assert!(error.contains("last carried to frame 0"), "{error}");
+        let carried = session.propagate(1).unwrap();
+        for (again, want) in [
+            (session.add(1, &one, &columns(&one)), "object 1 is followed already"),
+            (session.recondition(1, &other, &columns(&other)), "object 2 is not followed"),
+            (session.add(1, &other, &columns(&ids(2..4))), "1 objects came with"),
+            (session.add_clicked(1, TrackId(5), &[]).map(drop), "at least one click"),
+        ] {
+            let error = again.unwrap_err().to_string();
+            assert!(error.contains(want), "{error}");
         }
-        Ok(())
+        assert_eq!(session.roster().objects(), 1);
+        session.remove(&other).unwrap();
+        session.remember(1, &carried, 0.3).unwrap();
+        session.add(1, &other, &columns(&other)).unwrap();
+        assert_eq!(step(&mut session, 2, &[]).ids, ids(1..3));
+        let none = MemoryLimits {
+            maps: 0,
+            ..SessionOptions::default().memory
+        };
+        let options = SessionOptions {
+            memory: none,
+            ..SessionOptions::default()
+        };
+        assert!(TrackerSession::new(Arc::clone(&session.tracker), options).is_err());
     }
 }
