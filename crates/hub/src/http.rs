@@ -82,7 +82,8 @@ impl Client {
     /// The answer after redirects, whatever its status.
     ///
     /// A redirect to another host is followed without the token, and not at all for
-    /// [`Ask::About`]: what the hub knows about the file is in its own answer.
+    /// [`Ask::About`]: what the hub knows about the file is in its own answer, and in that of the
+    /// redirect when it tells all.
     ///
     /// # Errors
     /// [`ureq::Error`] when no answer came.
@@ -107,7 +108,11 @@ impl Client {
             let Some(next) = redirect(&response, &address) else {
                 return Ok(response);
             };
-            if ask == Ask::About && origin(&next) != origin(&address) {
+            let told_all = || {
+                let has = |name: &str| response.headers().contains_key(name);
+                has("x-repo-commit") && has("x-linked-etag") && has("x-linked-size")
+            };
+            if ask == Ask::About && (told_all() || origin(&next) != origin(&address)) {
                 return Ok(response);
             }
             if address.starts_with("https:") && !next.starts_with("https:") {
