@@ -2,13 +2,22 @@
 
 use std::{path::Path, sync::Arc};
 
-use shelfscan_inference_core::{Embedder, InferenceProvider};
+use shelfscan_inference_core::{Embedder, InferenceError, InferenceProvider};
 use shelfscan_pipeline::{ReplayFiles, ReplayProvider};
 use shelfscan_provider_cpu::{
-    CpuDetector, DetectOptions, DetectorSource, Dinov2Embedder, EmbedderOptions, WeightSource,
+    CpuDetector, DType, DetectOptions, DetectorSource, Dinov2Embedder, EmbedderOptions, VideoOptions,
+    WeightSource,
 };
+pub(crate) use shelfscan_provider_cpu::Placement;
+use shelfscan_provider_cuda as cuda;
+use shelfscan_provider_metal as metal;
 
-use crate::{args::ModelSettings, builtin, exit::Usage};
+use crate::{
+    args::{DeviceArg, DtypeArg, ModelSettings},
+    builtin,
+    exit::Usage,
+    routing::{self, Machine, Route},
+};
 
 /// What finds the products.
 #[derive(Clone, Debug)]
@@ -20,17 +29,98 @@ pub(crate) enum Detector {
         models: ModelSettings,
         /// Score that finds need; the model's own default when `None`.
         min_score: Option<f32>,
+        /// Frames from one detection to the next, for a model that tracks by itself.
+        detect_every: Option<u32>,
+        /// Where it runs.
+        place: Placement,
     },
+}
+
+/// What this build has to offer on this machine.
+struct Here;
+
+impl Machine for Here {
+    fn cuda(&self, card: usize, dtype: DtypeArg) -> Result<String, InferenceError> {
+        let card = cuda::probe(card)?;
+        card.check(dtype.into())?;
+        Ok(card.to_string())
+    }
+
+    fn metal(&self, dtype: DtypeArg) -> Result<String, InferenceError> {
+        let gpu = metal::probe()?;
+        metal::place(dtype.into())?;
+        Ok(gpu.to_string())
+    }
+}
+
+impl From<DtypeArg> for DType {
+    fn from(dtype: DtypeArg) -> Self {
+        match dtype {
+            DtypeArg::F32 => Self::F32,
+            DtypeArg::Bf16 => Self::BF16,
+            DtypeArg::F16 => Self::F16,
+        }
+    }
+}
+
+/// Decides what the models run on.
+pub(crate) fn route(models: &ModelSettings) -> Result<Route, InferenceError> {
+    routing::route(
+        models.device.unwrap_or_default(),
+        models.dtype.unwrap_or_default(),
+        &Here,
+    )
+}
+
+/// Every device a build may have, and for each type what the device is here or why it cannot be
+/// used.
+pub(crate) fn devices() -> Vec<(DeviceArg, Vec<(DtypeArg, Result<String, InferenceError>)>)> {
+    let types = [DtypeArg::F32, DtypeArg::Bf16, DtypeArg::F16];
+    let about = |answer: &dyn Fn(DtypeArg) -> Result<String, InferenceError>| {
+        types.map(|dtype| (dtype, answer(dtype))).into()
+    };
+    let cpu = vec![(DtypeArg::F32, Ok("always there".into()))];
+    vec![
+        (DeviceArg::Cpu, cpu),
+        (DeviceArg::Cuda(0), about(&|dtype| Here.cuda(0, dtype))),
+        (DeviceArg::Metal, about(&|dtype| Here.metal(dtype))),
+    ]
+}
+
+/// Puts models where it was decided; the device is opened by the first warm-up.
+pub(crate) fn place(route: &Route) -> Result<Placement, InferenceError> {
+    match route.device {
+        DeviceArg::Auto | DeviceArg::Cpu => Ok(Placement::cpu()),
+        DeviceArg::Cuda(card) => cuda::place(&cuda::probe(card)?, route.dtype.into()),
+        DeviceArg::Metal => metal::place(route.dtype.into()),
+    }
 }
 
 /// Opens what finds the products; nothing heavy happens before its warm-up.
 pub(crate) fn open_provider(detector: Detector) -> anyhow::Result<Box<dyn InferenceProvider>> {
     match detector {
         Detector::Replay { files, keep_ids } => Ok(Box::new(ReplayProvider::new(files, keep_ids))),
-        Detector::Model { models, min_score } => {
+        Detector::Model {
+            models,
+            min_score,
+            detect_every,
+            place,
+        } => {
             let (source, mut options) = detector_source(models.weights.as_deref())?;
+            let mut video = VideoOptions::default();
             if let Some(score) = min_score {
                 options.score_threshold = score;
+                video.score_threshold = video.score_threshold.min(score);
+                video.birth_score = score;
+            }
+            if let Some(frames) = detect_every {
+                video.detect_every = frames as usize;
+                if video.validate().is_err() {
+                    return Err(Usage::new(format!(
+                        "--detect-every cannot be {frames}; 1 detects in every frame"
+                    ))
+                    .into());
+                }
             }
             if let Some(tiles) = models.tiles {
                 options.tiling = tiles.0;
@@ -44,7 +134,11 @@ pub(crate) fn open_provider(detector: Detector) -> anyhow::Result<Box<dyn Infere
                 }
                 options.duplicate_overlap = (share < 1.0).then_some(share);
             }
-            Ok(Box::new(CpuDetector::new(source, options)))
+            Ok(Box::new(
+                CpuDetector::new(source, options)
+                    .with_video_options(video)
+                    .at(place),
+            ))
         }
     }
 }
@@ -64,13 +158,17 @@ fn detector_source(weights: Option<&Path>) -> anyhow::Result<(DetectorSource, De
 }
 
 /// Opens what tells SKUs apart; nothing heavy happens before its warm-up.
-pub(crate) fn open_embedder(models: &ModelSettings) -> anyhow::Result<Arc<dyn Embedder>> {
+pub(crate) fn open_embedder(
+    models: &ModelSettings,
+    place: Placement,
+) -> anyhow::Result<Arc<dyn Embedder>> {
     let weights = match &models.embedder_weights {
         Some(folder) if folder.is_dir() => folder.join("model.safetensors").into(),
         Some(file) => WeightSource::from(file),
         None => builtin::embedder().ok_or_else(|| {
-            Usage::new("there is nothing to tell SKUs apart with, and no model is built in")
-                .hint("give a DINOv2 checkpoint with --embedder-weights FILE (.pth or .safetensors)")
+            Usage::new("there is nothing to tell SKUs apart with, and no model is built in").hint(
+                "give a DINOv2 checkpoint with --embedder-weights FILE (.pth or .safetensors)",
+            )
         })?,
     };
     let mut options = EmbedderOptions {
@@ -78,7 +176,7 @@ pub(crate) fn open_embedder(models: &ModelSettings) -> anyhow::Result<Arc<dyn Em
         ..EmbedderOptions::default()
     };
     options.load.heads = models.embedder_heads;
-    Ok(Arc::new(Dinov2Embedder::new(weights, options)))
+    Ok(Arc::new(Dinov2Embedder::at(weights, options, place)))
 }
 
 /// One line about the models of a scan that nobody chose, and `None` when somebody did.

@@ -4,9 +4,8 @@
 mod models {
     use std::borrow::Cow;
 
-    use shelfscan_provider_cpu::{
-        DetectOptions, DetectorSource, Sam3Config, Tiling, WeightSource,
-    };
+    use shelfscan_hub::Purpose;
+    use shelfscan_provider_cpu::{DetectOptions, DetectorSource, Sam3Config, Tiling, WeightSource};
     use shelfscan_tiny_models::{PACK_TINY, SHELF_TINY, TinyModel};
 
     /// Names of the built-in weights in messages.
@@ -27,7 +26,7 @@ mod models {
         };
         let options = DetectOptions {
             masks: false,
-            tiling: Tiling::Grid {
+            tiling: Tiling::Layers {
                 columns: 2,
                 rows: 2,
             },
@@ -41,6 +40,14 @@ mod models {
             name: EMBEDDER,
             bytes: PACK_TINY.weights,
         })
+    }
+
+    /// Name, purpose and size in bytes of each.
+    pub(crate) fn list() -> Vec<(&'static str, Purpose, usize)> {
+        vec![
+            (SHELF_TINY.name, Purpose::Detector, SHELF_TINY.weights.len()),
+            (PACK_TINY.name, Purpose::Embedder, PACK_TINY.weights.len()),
+        ]
     }
 
     pub(crate) fn about_detector() -> Option<String> {
@@ -58,6 +65,7 @@ mod models {
 
 #[cfg(not(feature = "tiny-models"))]
 mod models {
+    use shelfscan_hub::Purpose;
     use shelfscan_provider_cpu::{DetectOptions, DetectorSource, WeightSource};
 
     pub(crate) fn detector() -> Option<(DetectorSource, DetectOptions)> {
@@ -66,6 +74,10 @@ mod models {
 
     pub(crate) fn embedder() -> Option<WeightSource> {
         None
+    }
+
+    pub(crate) fn list() -> Vec<(&'static str, Purpose, usize)> {
+        Vec::new()
     }
 
     pub(crate) fn about_detector() -> Option<String> {
@@ -77,4 +89,4 @@ mod models {
     }
 }
 
-pub(crate) use models::{about_detector, about_embedder, detector, embedder};
+pub(crate) use models::{about_detector, about_embedder, detector, embedder, list};

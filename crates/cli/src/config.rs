@@ -14,6 +14,7 @@ use toml::de::{DeTable, DeValue};
 use crate::{
     args::{DiffSettings, EnrollSettings, GlobalArgs, ModelSettings, ReaderSettings, ScanSettings},
     exit::Usage,
+    weights,
 };
 
 /// Name of the file that is looked for in the current folder.
@@ -91,8 +92,12 @@ impl Config {
             }
         };
         resolve(&mut self.scan.gallery);
-        resolve(&mut self.models.weights);
-        resolve(&mut self.models.embedder_weights);
+        resolve(&mut self.models.hub.hub_cache);
+        for model in [&mut self.models.weights, &mut self.models.embedder_weights] {
+            if model.as_deref().is_some_and(|path| !weights::is_reference(path)) {
+                resolve(model);
+            }
+        }
         resolve(&mut self.enroll.metadata);
         // A bare name is looked for on the search path.
         if self
@@ -225,5 +230,16 @@ mod tests {
             config.models.weights.as_deref(),
             Some(Path::new("/w/sam.pt"))
         );
+        let mut config = Config::parse(
+            "[models]\nweights = \"sam3.1\"\nembedder-weights = \"w.pt\"\nhub-cache = \"hub\"\noffline = true\n",
+            Path::new("x"),
+        )
+        .unwrap();
+        config.resolve_paths(Path::new("shop"));
+        let models = config.models;
+        assert_eq!(models.weights.as_deref(), Some(Path::new("sam3.1")));
+        assert_eq!(models.embedder_weights.as_deref(), Some(Path::new("shop/w.pt")));
+        assert_eq!(models.hub.hub_cache.as_deref(), Some(Path::new("shop/hub")));
+        assert_eq!(models.hub.offline, Some(true));
     }
 }

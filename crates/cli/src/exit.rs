@@ -3,6 +3,7 @@
 use std::{fmt, io, process::ExitCode};
 
 use shelfscan_gallery::GalleryError;
+use shelfscan_hub::Error as HubError;
 use shelfscan_inference_core::InferenceError;
 use shelfscan_pipeline::PipelineError;
 use shelfscan_video::VideoError;
@@ -127,6 +128,9 @@ fn code(error: &anyhow::Error) -> Exit {
         if let Some(error) = cause.downcast_ref::<InferenceError>() {
             return of_inference(error);
         }
+        if let Some(error) = cause.downcast_ref::<HubError>() {
+            return of_hub(error);
+        }
         if let Some(error) = cause.downcast_ref::<io::Error>() {
             return of_io(error);
         }
@@ -179,6 +183,21 @@ fn of_inference(error: &InferenceError) -> Exit {
     }
 }
 
+/// What passes by itself is a failure; the rest has to be set right first.
+fn of_hub(error: &HubError) -> Exit {
+    match error {
+        HubError::Stopped { .. } => Exit::Interrupted,
+        HubError::Interrupted { .. }
+        | HubError::Damaged { .. }
+        | HubError::Busy { .. }
+        | HubError::RateLimited { .. }
+        | HubError::Unreachable { .. }
+        | HubError::Server { .. } => Exit::Failed,
+        HubError::Io { source, .. } => of_io(source),
+        _ => Exit::Usage,
+    }
+}
+
 /// A path that is not there or not ours to use was named on the command line.
 fn of_io(error: &io::Error) -> Exit {
     match error.kind() {
@@ -212,6 +231,15 @@ mod tests {
                 .into(),
                 Exit::Interrupted,
             ),
+            (
+                HubError::RateLimited {
+                    retry_after_secs: None,
+                    anonymous: true,
+                }
+                .into(),
+                Exit::Failed,
+            ),
+            (HubError::NoCache.into(), Exit::Usage),
             (
                 InferenceError::NonFinite {
                     stage: "mask".into(),

@@ -12,16 +12,20 @@ mod config;
 mod detections;
 mod exit;
 mod interrupt;
+mod isolation;
 mod logging;
 mod printer;
 mod progress;
 mod reference;
 mod report;
 mod resolve;
+mod routing;
+mod selfcheck;
 mod singular;
 mod sources;
 mod summary;
 mod table;
+mod weights;
 
 use std::{process::ExitCode, sync::Arc};
 

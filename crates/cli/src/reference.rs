@@ -84,7 +84,10 @@ fn page(text: &mut String, command: &Command, path: &str) -> fmt::Result {
         }
         writeln!(text)?;
     }
-    for sub in command.get_subcommands().filter(|s| s.get_name() != "help") {
+    for sub in command
+        .get_subcommands()
+        .filter(|s| s.get_name() != "help" && !s.is_hide_set())
+    {
         page(text, sub, &format!("{path} {}", sub.get_name()))?;
     }
     Ok(())

@@ -337,6 +337,11 @@ fn remove(path: &Path, how: impl Fn(&Path) -> std::io::Result<()>) -> Result<()>
     }
 }
 
+/// The type models calculate in, which results hang on more than on the device.
+fn dtype(run: &RunFile) -> &str {
+    run.runs_on.as_ref().map_or("f32", |on| &on.dtype)
+}
+
 /// A resumed run has to decide everything the way the earlier one did.
 fn check_same_run(dir: &Path, earlier: &RunFile, now: &RunFile) -> Result<()> {
     let difference = if earlier.schema != now.schema || earlier.version != now.version {
@@ -348,6 +353,12 @@ fn check_same_run(dir: &Path, earlier: &RunFile, now: &RunFile) -> Result<()> {
         Some(format!("it is of {}", earlier.source))
     } else if earlier.provider.models != now.provider.models {
         Some("other weights or other detections were used".into())
+    } else if dtype(earlier) != dtype(now) {
+        Some(format!(
+            "its models calculated in {}, these do in {}",
+            dtype(earlier),
+            dtype(now)
+        ))
     } else if earlier.gallery != now.gallery {
         Some("another gallery was used".into())
     } else {
@@ -396,7 +407,7 @@ mod tests {
     use shelfscan_inference_core::{ModelFingerprint, ProviderInfo};
 
     use super::*;
-    use crate::{FrameCounts, RUN_SCHEMA, Timings};
+    use crate::{FrameCounts, RUN_SCHEMA, RunsOn, Timings};
 
     fn head(every: u32) -> RunFile {
         RunFile {
@@ -418,6 +429,7 @@ mod tests {
                     preprocessing: "p".into(),
                 }],
             },
+            runs_on: None,
             gallery: None,
             embedder: None,
             frames: FrameCounts::default(),
@@ -504,6 +516,26 @@ mod tests {
             panic!("another stride was asked for");
         };
         assert!(error.to_string().contains("`read.every`"), "{error}");
+    }
+
+    #[test]
+    fn a_run_is_resumed_on_another_device_and_not_in_another_type() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(open(dir.path(), Existing::Refuse));
+        let on = |device: &str, dtype: &str| RunFile {
+            runs_on: Some(RunsOn {
+                device: device.into(),
+                dtype: dtype.into(),
+                why: "as asked".into(),
+            }),
+            ..head(1)
+        };
+        let resume = |run: &RunFile| Journal::open(dir.path(), run, Existing::Resume, true);
+        assert!(resume(&on("cuda:0", "f32")).is_ok());
+        let Err(error) = resume(&on("cuda:0", "bf16")) else {
+            panic!("another type was asked for");
+        };
+        assert!(error.to_string().contains("in f32, these do in bf16"), "{error}");
     }
 
     #[test]

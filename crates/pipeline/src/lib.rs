@@ -64,8 +64,8 @@ pub use plan::{ScanPlan, Shard, SourcePlan};
 pub use records::{DetectionRecord, FrameRecord};
 pub use replay::{ReplayFiles, ReplayProvider};
 pub use report::{
-    BestCrop, Count, Facing, FrameCounts, NoticeCount, RUN_SCHEMA, RunFile, RunStatus, ScanReport,
-    SourceReport, StageTime, Timings, TrackSummary, count_facings,
+    BestCrop, Count, Facing, FrameCounts, NoticeCount, RUN_SCHEMA, RunFile, RunStatus, RunsOn,
+    ScanReport, SourceReport, StageTime, Timings, TrackSummary, count_facings,
 };
 pub use scan::Scanner;
 pub use session::FrameSession;

@@ -251,6 +251,9 @@ pub struct RunFile {
     pub plan: serde_json::Value,
     /// The model that detected.
     pub provider: ProviderInfo,
+    /// What the models ran on, when that was decided for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runs_on: Option<RunsOn>,
     /// Fingerprint of the gallery and its embedder, when identities were asked for.
     pub gallery: Option<String>,
     /// The model that embedded crops, when identities were asked for.
@@ -268,6 +271,17 @@ pub struct RunFile {
     pub notices: Vec<NoticeCount>,
     /// Where the time went.
     pub timings: Timings,
+}
+
+/// A device that was decided on, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunsOn {
+    /// The device, such as `cpu` or `cuda:0`.
+    pub device: String,
+    /// The type models calculate in, such as `f32`.
+    pub dtype: String,
+    /// What led to it, for people.
+    pub why: String,
 }
 
 /// What came of one source.

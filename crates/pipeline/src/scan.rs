@@ -16,7 +16,8 @@ use shelfscan_video::{FrameReader, ReadOptions, Source, SourceInfo, VideoError};
 
 use crate::{
     Annotate, CancelHandle, Existing, FrameCounts, PipelineError, Progress, Result, RunFile,
-    RunStatus, ScanObserver, ScanPlan, ScanReport, Silent, SourcePlan, SourceReport, Timings,
+    RunStatus, RunsOn, ScanObserver, ScanPlan, ScanReport, Silent, SourcePlan, SourceReport,
+    Timings,
     annotate::{self, LiveAnnotator},
     count_facings,
     detect::{DetectStage, Detected},
@@ -53,6 +54,7 @@ pub struct Scanner {
     observer: Arc<dyn ScanObserver>,
     existing: Existing,
     cancel: CancelHandle,
+    runs_on: Option<RunsOn>,
     opener: Opener,
 }
 
@@ -71,6 +73,7 @@ impl Scanner {
             observer: Arc::new(Silent),
             existing: Existing::Refuse,
             cancel: CancelHandle::new(),
+            runs_on: None,
             opener: Arc::new(shelfscan_video::open),
         }
     }
@@ -94,6 +97,13 @@ impl Scanner {
     #[must_use]
     pub fn with_existing(mut self, existing: Existing) -> Self {
         self.existing = existing;
+        self
+    }
+
+    /// Writes into every `run.json` what the models were put on and why.
+    #[must_use]
+    pub fn with_device(mut self, runs_on: RunsOn) -> Self {
+        self.runs_on = Some(runs_on);
         self
     }
 
@@ -251,6 +261,7 @@ impl Scanner {
             info: None,
             plan: self.plan.recorded()?,
             provider: self.provider.info(),
+            runs_on: self.runs_on.clone(),
             gallery: self.identify.as_ref().map(|i| i.fingerprint()),
             embedder: self.identify.as_ref().and_then(|i| i.embedder()),
             frames: FrameCounts::default(),
@@ -302,10 +313,14 @@ impl Scanner {
             journal,
             Arc::clone(&self.observer),
         )?;
-        let reader = match (self.opener)(&plan.source, &options.read) {
+        // A provider that failed in an earlier source starts anew; a warm one has nothing to do.
+        let ready = self.provider.warmup().map_err(PipelineError::from);
+        let opened =
+            ready.and_then(|()| Ok((self.opener)(&plan.source, &self.plan.options.read)?));
+        let reader = match opened {
             Ok(reader) => reader,
             Err(error) => {
-                let mut outcome = Outcome::failed(error.into());
+                let mut outcome = Outcome::failed(error);
                 outcome.journal = track.into_journal();
                 return Ok(Scanned::Now(Box::new(outcome)));
             }

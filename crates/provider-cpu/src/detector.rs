@@ -1,14 +1,17 @@
 //! SAM 3.1 on the CPU behind the provider contract.
 
-use std::{borrow::Cow, fs, path::Path};
+use std::{borrow::Cow, fs, path::Path, sync::Arc};
 
-use candle_core::{DType, Device};
 use shelfscan_inference_core::{
-    FrameDetections, InferenceError, InferenceProvider, Lifecycle, ModelFingerprint, ProviderInfo, Result,
-    RgbImage, TextPrompt, VideoFrame,
+    FrameDetections, InferenceError, InferenceProvider, Lifecycle, ModelFingerprint, Notice,
+    ProviderInfo, Result, RgbImage, TextPrompt, VideoFrame,
 };
 use shelfscan_model_kit::weights::WeightSource;
-use shelfscan_sam3::{DetectOptions, Sam3, Sam3Config, Tokenizer, WorkCounts, detector_from};
+use shelfscan_provider_kit::Placement;
+use shelfscan_sam3::{
+    DetectOptions, Sam3, Sam3Config, Tokenizer, WorkCounts,
+    tracker::video::{Sam3Video, VideoOptions, VideoSession, halves_from},
+};
 
 /// Steps before the model, for fingerprints.
 const PREPROCESSING: &str = "stretch-bilinear-antialias-u8-half";
@@ -75,17 +78,31 @@ fn read_text(path: &Path) -> Result<String> {
 
 /// SAM 3.1 on the CPU in `f32`.
 ///
-/// It detects frame by frame and gives no track ids: `start_tracking` and `track_next` answer at
-/// once with the finds of the frame they are given, and the pipeline associates them into tracks,
-/// as [`ProviderInfo::assigns_track_ids`] says.
-#[derive(Debug)]
+/// With weights that hold the tracker it follows objects by memory and gives track ids, a few frames
+/// later ([`VideoOptions::delay_frames`]). With a detector alone `start_tracking` and `track_next`
+/// answer at once with the finds of the frame they are given, a notice says so, and the pipeline
+/// associates the finds into tracks. Which of the two it is,
+/// [`ProviderInfo::assigns_track_ids`] says once the weights were opened by warm-up.
 pub struct CpuDetector {
     source: DetectorSource,
     options: DetectOptions,
+    video_options: VideoOptions,
+    place: Placement,
     life: Lifecycle,
-    model: Option<Sam3>,
+    model: Option<Arc<Sam3>>,
+    /// Detector and tracker, when the weights hold both.
+    video: Option<Sam3Video>,
     fingerprints: Vec<ModelFingerprint>,
-    session: Vec<TextPrompt>,
+    session: Session,
+}
+
+/// An open tracking session.
+enum Session {
+    None,
+    /// Frame by frame.
+    Frames(Vec<TextPrompt>),
+    /// By memory.
+    Video(Box<VideoSession<Sam3Video>>),
 }
 
 impl CpuDetector {
@@ -94,19 +111,37 @@ impl CpuDetector {
         Self {
             source,
             options,
+            video_options: VideoOptions::default(),
+            place: Placement::cpu(),
             life: Lifecycle::default(),
             model: None,
+            video: None,
             fingerprints: Vec::new(),
-            session: Vec::new(),
+            session: Session::None,
         }
+    }
+
+    /// Sets how objects are followed when the weights hold the tracker. `options` of
+    /// [`new`](Self::new) count for single frames alone.
+    #[must_use]
+    pub fn with_video_options(mut self, options: VideoOptions) -> Self {
+        self.video_options = options;
+        self
+    }
+
+    /// Puts it somewhere else than on the CPU.
+    #[must_use]
+    pub fn at(mut self, place: Placement) -> Self {
+        self.place = place;
+        self
     }
 
     /// How often the expensive parts of the model ran; zero before warm-up.
     pub fn work(&self) -> WorkCounts {
-        self.model.as_ref().map(Sam3::work).unwrap_or_default()
+        self.model.as_ref().map(|m| m.work()).unwrap_or_default()
     }
 
-    fn load(&self) -> Result<(Sam3, ModelFingerprint)> {
+    fn load(&self) -> Result<(Arc<Sam3>, Option<Sam3Video>, ModelFingerprint)> {
         let source = &self.source;
         let tokenizer = match &source.merges {
             Some(table) => {
@@ -117,14 +152,18 @@ impl CpuDetector {
         };
         let checkpoint = source.weights.open().map_err(shelfscan_sam3::Error::from)?;
         let hash = checkpoint.sha256().map_err(shelfscan_sam3::Error::from)?;
-        let (detector, _) =
-            detector_from(checkpoint, &source.config, DType::F32, &Device::Cpu)?;
+        let (detector, tracker, _) =
+            halves_from(checkpoint, &source.config, self.place.dtype(), &self.place.device()?)?;
+        let model = Arc::new(Sam3::new(detector, tokenizer));
+        let video = tracker
+            .map(|tracker| Sam3Video::new(Arc::clone(&model), Arc::new(tracker)))
+            .transpose()?;
         let fingerprint = ModelFingerprint {
             model: source.name.clone(),
             weights_hash: hash,
             preprocessing: PREPROCESSING.into(),
         };
-        Ok((Sam3::new(detector, tokenizer), fingerprint))
+        Ok((model, video, fingerprint))
     }
 
     fn find(&self, frame: &VideoFrame, prompts: &[TextPrompt]) -> Result<FrameDetections> {
@@ -144,10 +183,13 @@ impl CpuDetector {
 impl InferenceProvider for CpuDetector {
     fn info(&self) -> ProviderInfo {
         ProviderInfo {
-            name: "cpu".into(),
-            device: "cpu".into(),
-            assigns_track_ids: false,
-            tracking_delay_frames: 0,
+            name: self.place.back_end().into(),
+            device: self.place.device_name().into(),
+            assigns_track_ids: self.video.is_some(),
+            tracking_delay_frames: match self.video {
+                Some(_) => self.video_options.delay_frames() as u32,
+                None => 0,
+            },
             models: self.fingerprints.clone(),
         }
     }
@@ -156,12 +198,15 @@ impl InferenceProvider for CpuDetector {
         if !self.life.begin_warmup()? {
             return Ok(());
         }
-        let (model, fingerprint) = self.load()?;
+        self.video_options.validate()?;
+        let _alone = self.place.enter();
+        let (model, video, fingerprint) = self.load()?;
         // A first run touches every weight, so that the first frame is as fast as the later ones.
         let side = self.source.config.patch_size as u32;
         let grey = RgbImage::new(side, side, vec![128; (side * side * 3) as usize])?;
         model.detect(&grey, &[TextPrompt::new("product")?], &self.options)?;
         self.model = Some(model);
+        self.video = video;
         self.fingerprints = vec![fingerprint];
         self.life.warmed_up();
         Ok(())
@@ -173,6 +218,7 @@ impl InferenceProvider for CpuDetector {
         prompts: &[TextPrompt],
     ) -> Result<FrameDetections> {
         self.life.check_detect()?;
+        let _alone = self.place.enter();
         self.find(frame, prompts)
     }
 
@@ -183,28 +229,53 @@ impl InferenceProvider for CpuDetector {
     ) -> Result<Vec<FrameDetections>> {
         self.life.check_start()?;
         self.life.stopped();
-        let found = self.find(frame, prompts)?;
-        self.session = prompts.to_vec();
+        let _alone = self.place.enter();
+        self.session = Session::None;
+        let (found, session) = if let Some(video) = &self.video {
+            let mut session = VideoSession::new(video.clone(), prompts, &self.video_options)?;
+            (session.push(frame)?, Session::Video(Box::new(session)))
+        } else {
+            let mut found = self.find(frame, prompts)?;
+            found.notices.push(Notice::new(
+                "no_tracker_weights",
+                "the weights hold a detector alone, so tracks are made by association of detections",
+            ));
+            (vec![found], Session::Frames(prompts.to_vec()))
+        };
+        self.session = session;
         self.life.started();
-        Ok(vec![found])
+        Ok(found)
     }
 
     fn track_next(&mut self, frame: &VideoFrame) -> Result<Vec<FrameDetections>> {
         self.life.check_track("track_next")?;
-        Ok(vec![self.find(frame, &self.session)?])
+        let _alone = self.place.enter();
+        match &mut self.session {
+            Session::None => Ok(Vec::new()),
+            Session::Video(session) => Ok(session.push(frame)?),
+            Session::Frames(prompts) => {
+                let prompts = prompts.clone();
+                Ok(vec![self.find(frame, &prompts)?])
+            }
+        }
     }
 
     fn finish_tracking(&mut self) -> Result<Vec<FrameDetections>> {
         self.life.check_track("finish_tracking")?;
         self.life.stopped();
-        self.session.clear();
-        Ok(Vec::new())
+        let _alone = self.place.enter();
+        match std::mem::replace(&mut self.session, Session::None) {
+            Session::Video(session) => Ok(session.finish()),
+            Session::Frames(_) | Session::None => Ok(Vec::new()),
+        }
     }
 
     fn shutdown(&mut self) -> Result<()> {
         self.life.shut_down();
+        let _alone = self.place.enter();
+        self.session = Session::None;
+        self.video = None;
         self.model = None;
-        self.session.clear();
         Ok(())
     }
 }

@@ -1,22 +1,28 @@
 //! What was typed: clap structs and nothing else.
 
+mod demo;
 mod diff;
 mod gallery;
+mod hub;
 mod report;
 mod scan;
+mod synth;
 mod values;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+pub(crate) use demo::DemoArgs;
 pub(crate) use diff::{DiffArgs, DiffSettings};
 pub(crate) use gallery::{
     EnrollArgs, EnrollSettings, EvalArgs, EvalCommand, EvalGalleryArgs, GalleryArgs, GalleryCommand,
 };
+pub(crate) use hub::{DoctorArgs, HubSettings, ModelsArgs, ModelsCommand};
 pub(crate) use report::ReportArgs;
 pub(crate) use scan::{ModelSettings, ProbeArgs, ReaderSettings, ScanArgs, ScanSettings};
-pub(crate) use values::{AnnotateArg, Prefer, PromptArg, RegionArg, TilesArg};
+pub(crate) use synth::{FormatArg, PlanArg, SynthArgs};
+pub(crate) use values::{AnnotateArg, DeviceArg, DtypeArg, Prefer, PromptArg, RegionArg, TilesArg};
 
 /// Says which products stand on a shelf, how many facings each has and where, from recorded video
 /// or a camera, and what it does not know.
@@ -58,6 +64,9 @@ pub(crate) struct GlobalArgs {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Draw a shelf, enrol its products, scan it and hold the counts against the truth: a first look
+    /// that needs nothing but this program.
+    Demo(DemoArgs),
     /// Find, follow, identify and count products in videos, pictures or a camera's view.
     Scan(Box<ScanArgs>),
     /// Say what is in a source, or which cameras there are.
@@ -72,11 +81,21 @@ pub(crate) enum Command {
     Gallery(GalleryArgs),
     /// Measure how well something works on pictures whose answers are known.
     Eval(EvalArgs),
+    /// Get the large models, and see which are there.
+    Models(ModelsArgs),
+    /// Say what this program and this machine can do, and try the models on a picture whose packs are
+    /// known.
+    Doctor(Box<DoctorArgs>),
+    /// Draw a clip of a shelf with its exact truth, and pictures to enrol its products with.
+    Synth(SynthArgs),
     /// Print a completion script for a shell.
     Completions {
         /// The shell.
         shell: clap_complete::Shell,
     },
+    /// Answer the calls of the scan that started this process.
+    #[command(hide = true)]
+    Worker,
     /// Print the manual.
     Man {
         /// Write a page for every command into this folder instead.

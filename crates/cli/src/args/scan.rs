@@ -6,7 +6,9 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use shelfscan_pipeline::Shard;
 
-use super::{AnnotateArg, PromptArg, RegionArg, TilesArg, values::prefer_fields};
+use super::{
+    AnnotateArg, DeviceArg, DtypeArg, HubSettings, PromptArg, RegionArg, TilesArg, values::prefer_fields,
+};
 
 /// Arguments of `shelfscan scan`.
 #[derive(Debug, Args)]
@@ -169,6 +171,10 @@ pub(crate) struct ScanSettings {
     /// Tracks whose places are remembered. [default: 5000]
     #[arg(long, value_name = "N", help_heading = "Tracking")]
     pub(crate) facing_tracks: Option<u32>,
+    /// Detect in every N-th frame alone and follow what was found in between; for models that
+    /// track by themselves, others detect in every frame. [default: 1]
+    #[arg(long, value_name = "N", help_heading = "Tracking")]
+    pub(crate) detect_every: Option<u32>,
     /// Keep the track ids of --detections rather than tracking anew.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = "Tracking")]
     pub(crate) keep_ids: Option<bool>,
@@ -236,6 +242,7 @@ prefer_fields!(ScanSettings {
     facing_travel,
     facing_likeness,
     facing_tracks,
+    detect_every,
     keep_ids,
     crops_per_track,
     identity_batch,
@@ -276,21 +283,24 @@ prefer_fields!(ReaderSettings {
 #[serde(default, rename_all = "kebab-case")]
 #[command(next_help_heading = "Models")]
 pub(crate) struct ModelSettings {
-    /// What finds the products: a SAM 3.1 checkpoint, or a folder with a smaller model of its kind
-    /// (model.safetensors, config.json, merges.txt). [default: the built-in shelf-tiny]
-    #[arg(long, value_name = "FILE|DIR")]
+    /// What finds the products: a SAM 3.1 checkpoint, a folder with a smaller model of its kind
+    /// (model.safetensors, config.json, merges.txt), or a model that is downloaded when it is not
+    /// there: sam3.1, or hf:OWNER/NAME[@REVISION][:FILE]. [default: the built-in shelf-tiny]
+    #[arg(long, value_name = "FILE|DIR|MODEL")]
     pub(crate) weights: Option<PathBuf>,
-    /// Cut pictures into overlapping tiles before the detector looks at them: off, auto, or columns
-    /// and rows as in 2x2. For full bays and small packs. [default: off; 2x2 for shelf-tiny]
+    /// Cut pictures into overlapping tiles before the detector looks at them: off, auto, columns and
+    /// rows as in 2x2, or those and the whole picture as in whole+2x2. For full bays and small packs.
+    /// [default: off; whole+2x2 for shelf-tiny]
     #[arg(long, value_name = "TILES")]
     pub(crate) tiles: Option<TilesArg>,
     /// Of two finds of a phrase whose masks share more than this part of the smaller one, the
     /// better stays; 1 keeps both. [default: 0.5]
     #[arg(long, value_name = "SHARE")]
     pub(crate) duplicate_overlap: Option<f32>,
-    /// What tells SKUs apart: a DINOv2 checkpoint, or a folder with model.safetensors.
-    /// [default: the built-in pack-tiny]
-    #[arg(long, value_name = "FILE|DIR")]
+    /// What tells SKUs apart: a DINOv2 checkpoint, a folder with model.safetensors, or a model that
+    /// is downloaded when it is not there: dinov2-small, dinov2-base, dinov2-large, or
+    /// hf:OWNER/NAME[@REVISION][:FILE]. [default: the built-in pack-tiny]
+    #[arg(long, value_name = "FILE|DIR|MODEL")]
     pub(crate) embedder_weights: Option<PathBuf>,
     /// Attention heads of the DINOv2 checkpoint. [default: one per 64 channels]
     #[arg(long, value_name = "N")]
@@ -299,6 +309,24 @@ pub(crate) struct ModelSettings {
     /// what the checkpoint was made for when that is smaller]
     #[arg(long, value_name = "PX")]
     pub(crate) embedder_size: Option<usize>,
+    /// What the models run on: auto, cpu, cuda, cuda:N for card N, or metal. Nothing takes the place
+    /// of a device that is named. [default: auto, the fastest there is]
+    #[arg(long, value_name = "DEVICE", help_heading = "Device")]
+    pub(crate) device: Option<DeviceArg>,
+    /// Type the models calculate in: f32, bf16 or f16; the CPU has f32. [default: f32]
+    #[arg(long, value_name = "TYPE", help_heading = "Device")]
+    pub(crate) dtype: Option<DtypeArg>,
+    /// Run the models in a process of their own, which may crash or hang without taking the scan
+    /// along. [default: on for metal, off elsewhere]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = "Device")]
+    pub(crate) isolate: Option<bool>,
+    /// Seconds a call to the models' process may take before it is ended, loading included.
+    /// [default: 120]
+    #[arg(long, value_name = "SECS", help_heading = "Device")]
+    pub(crate) call_deadline_secs: Option<f64>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub(crate) hub: HubSettings,
 }
 
 prefer_fields!(ModelSettings {
@@ -307,7 +335,12 @@ prefer_fields!(ModelSettings {
     duplicate_overlap,
     embedder_weights,
     embedder_heads,
-    embedder_size
+    embedder_size,
+    device,
+    dtype,
+    isolate,
+    call_deadline_secs,
+    hub,
 });
 
 /// Arguments of `shelfscan probe`.

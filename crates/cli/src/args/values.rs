@@ -1,6 +1,6 @@
 //! Values that are more than a word or a number.
 
-use std::str::FromStr;
+use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 use shelfscan_inference_core::{BoxXyxy, TextPrompt};
@@ -133,7 +133,7 @@ impl From<RegionArg> for String {
     }
 }
 
-/// How a picture is cut for the detector: `off`, `auto` or COLUMNSxROWS.
+/// How a picture is cut for the detector: `off`, `auto`, COLUMNSxROWS or whole+COLUMNSxROWS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct TilesArg(pub(crate) Tiling);
@@ -143,17 +143,23 @@ impl FromStr for TilesArg {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
-            format!("`{text}` is no tiling; write off, auto, or columns and rows from 1 to 8 as in 2x2")
+            format!(
+                "`{text}` is no tiling; write off, auto, columns and rows from 1 to 8 as in 2x2, or those beside the whole picture as in whole+2x2"
+            )
         };
         let tiling = match text {
             "off" => Tiling::Off,
             "auto" => Tiling::Auto,
             _ => {
-                let (columns, rows) = text.split_once('x').ok_or_else(wrong)?;
+                let grid = text.strip_prefix("whole+");
+                let (columns, rows) = grid.unwrap_or(text).split_once('x').ok_or_else(wrong)?;
                 let side = |n: &str| n.parse().ok().filter(|n| (1..=8).contains(n));
-                Tiling::Grid {
-                    columns: side(columns).ok_or_else(wrong)?,
-                    rows: side(rows).ok_or_else(wrong)?,
+                let columns = side(columns).ok_or_else(wrong)?;
+                let rows = side(rows).ok_or_else(wrong)?;
+                if grid.is_some() {
+                    Tiling::Layers { columns, rows }
+                } else {
+                    Tiling::Grid { columns, rows }
                 }
             }
         };
@@ -175,7 +181,109 @@ impl From<TilesArg> for String {
             Tiling::Off => "off".into(),
             Tiling::Auto => "auto".into(),
             Tiling::Grid { columns, rows } => format!("{columns}x{rows}"),
+            Tiling::Layers { columns, rows } => format!("whole+{columns}x{rows}"),
         }
+    }
+}
+
+/// What the models run on: `auto`, `cpu`, `cuda`, `cuda:N` or `metal`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) enum DeviceArg {
+    /// The fastest there is.
+    #[default]
+    Auto,
+    Cpu,
+    /// A card by its number.
+    Cuda(usize),
+    Metal,
+}
+
+impl FromStr for DeviceArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` is no device; write auto, cpu, cuda, cuda:N or metal");
+        Ok(match text {
+            "auto" => Self::Auto,
+            "cpu" => Self::Cpu,
+            "cuda" => Self::Cuda(0),
+            "metal" => Self::Metal,
+            _ => {
+                let card = text.strip_prefix("cuda:").ok_or_else(wrong)?;
+                Self::Cuda(card.parse().map_err(|_| wrong())?)
+            }
+        })
+    }
+}
+
+impl fmt::Display for DeviceArg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda(card) => write!(f, "cuda:{card}"),
+            Self::Metal => f.write_str("metal"),
+        }
+    }
+}
+
+impl TryFrom<String> for DeviceArg {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<DeviceArg> for String {
+    fn from(device: DeviceArg) -> Self {
+        device.to_string()
+    }
+}
+
+/// The type a model calculates in: `f32`, `bf16` or `f16`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) enum DtypeArg {
+    #[default]
+    F32,
+    Bf16,
+    F16,
+}
+
+impl DtypeArg {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+            Self::F16 => "f16",
+        }
+    }
+}
+
+impl FromStr for DtypeArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        [Self::F32, Self::Bf16, Self::F16]
+            .into_iter()
+            .find(|dtype| dtype.name() == text)
+            .ok_or_else(|| format!("`{text}` is no type to calculate in; write f32, bf16 or f16"))
+    }
+}
+
+impl TryFrom<String> for DtypeArg {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<DtypeArg> for String {
+    fn from(dtype: DtypeArg) -> Self {
+        dtype.name().into()
     }
 }
 
@@ -236,14 +344,32 @@ mod tests {
 
     #[test]
     fn tiles_are_a_word_or_columns_and_rows() {
-        for text in ["off", "auto", "2x2", "8x1"] {
+        for text in ["off", "auto", "2x2", "8x1", "whole+2x2"] {
             let tiles: TilesArg = text.parse().unwrap();
             assert_eq!(String::from(tiles), text);
         }
-        for bad in ["", "2", "0x2", "2x9", "2x", "AUTO"] {
+        for bad in ["", "2", "0x2", "2x9", "2x", "AUTO", "whole", "whole+"] {
             let text = bad.parse::<TilesArg>().unwrap_err();
             assert!(text.contains("as in 2x2"), "{text}");
         }
+    }
+
+    #[test]
+    fn devices_and_types_are_words_that_survive_being_written() {
+        for text in ["auto", "cpu", "cuda:3", "metal"] {
+            let device: DeviceArg = text.parse().unwrap();
+            assert_eq!(String::from(device), text);
+        }
+        assert_eq!("cuda".parse(), Ok(DeviceArg::Cuda(0)));
+        for bad in ["", "gpu", "cuda:", "cuda:-1", "cuda:x", "CPU"] {
+            let text = bad.parse::<DeviceArg>().unwrap_err();
+            assert!(text.contains("cuda:N"), "{text}");
+        }
+        for text in ["f32", "bf16", "f16"] {
+            let dtype: DtypeArg = text.parse().unwrap();
+            assert_eq!(String::from(dtype), text);
+        }
+        assert!("fp16".parse::<DtypeArg>().unwrap_err().contains("bf16"));
     }
 
     #[test]

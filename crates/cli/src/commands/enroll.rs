@@ -19,13 +19,13 @@ use shelfscan_video::Limits;
 
 use crate::{
     args::{EnrollArgs, EnrollSettings, ModelSettings, Prefer},
-    backend,
     config::Config,
     exit::Exit,
     interrupt,
+    isolation::{Configuration, Models},
     printer::{Printer, clean_block},
     progress::DEFAULT_EVERY_SECS,
-    resolve,
+    resolve, weights,
 };
 
 pub(crate) fn run(
@@ -56,7 +56,11 @@ pub(super) fn take_in(
     work: impl FnOnce(&EmbedTools<'_>, &EnrollOptions) -> shelfscan_gallery::Result<EnrollReport>,
 ) -> anyhow::Result<Exit> {
     let options = resolve::enroll_options(settings.prefer(config.enroll))?;
-    let embedder = backend::open_embedder(&models.prefer(config.models))?;
+    let embedder = Models::new(Configuration {
+        models: weights::fetch(models.prefer(config.models), false, true, printer)?,
+        ..Configuration::default()
+    })?
+    .embedder()?;
     let meter = Meter::new(Arc::clone(printer), "embedded");
     let report = interruptible(printer, &meter, |progress| {
         let tools = EmbedTools {

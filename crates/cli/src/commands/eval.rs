@@ -11,10 +11,12 @@ use shelfscan_gallery::eval::{
 use super::enroll::{Meter, clean_lines, decode, interruptible};
 use crate::{
     args::{EvalArgs, EvalCommand, EvalGalleryArgs, Prefer},
-    backend, builtin,
+    builtin,
     config::Config,
     exit::Exit,
+    isolation::{Configuration, Models},
     printer::Printer,
+    weights,
 };
 
 pub(crate) fn run(args: EvalArgs, config: Config, printer: &Arc<Printer>) -> anyhow::Result<Exit> {
@@ -28,9 +30,13 @@ fn gallery(args: EvalGalleryArgs, config: Config, printer: &Arc<Printer>) -> any
         Some(manifest) => EvalSet::from_manifest(&args.folder, manifest)?,
         None => EvalSet::from_folder(&args.folder)?,
     };
-    let models = args.models.prefer(config.models);
+    let models = weights::fetch(args.models.prefer(config.models), false, true, printer)?;
     let embedder = if models.embedder_weights.is_some() || builtin::embedder().is_some() {
-        Some(backend::open_embedder(&models)?)
+        let configuration = Configuration {
+            models,
+            ..Configuration::default()
+        };
+        Some(Models::new(configuration)?.embedder()?)
     } else {
         printer.note("without --embedder-weights only the baselines are measured");
         None

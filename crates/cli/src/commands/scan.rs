@@ -26,12 +26,14 @@ use crate::{
     detections,
     exit::{self, Exit, Usage},
     interrupt,
+    isolation::{self, Configuration, Models},
     printer::{Printer, clean},
     progress::{self, Watch},
     resolve,
     singular::singular,
     sources,
     summary::{ScanStatus, Summary},
+    weights,
 };
 
 pub(crate) fn run(args: &ScanArgs, config: Config, printer: &Arc<Printer>) -> anyhow::Result<Exit> {
@@ -76,23 +78,36 @@ pub(crate) fn run(args: &ScanArgs, config: Config, printer: &Arc<Printer>) -> an
     }
     check_regions(&plan)?;
     check_free(&plan, existing)?;
-    let detector = match replay {
-        Some(files) => Detector::Replay { files, keep_ids },
-        None => Detector::Model {
-            models: models.clone(),
-            min_score: settings.min_score,
-        },
+    let model = replay.is_none();
+    let models = weights::fetch(models, model, settings.gallery.is_some(), printer)?;
+    let configuration = Configuration {
+        models,
+        min_score: settings.min_score,
+        detect_every: settings.detect_every,
+        threads: settings.threads,
     };
-    if let Detector::Model { models, .. } = &detector
-        && let Some(line) = backend::about_builtin(models, settings.gallery.is_some())
+    if model
+        && let Some(line) =
+            backend::about_builtin(&configuration.models, settings.gallery.is_some())
     {
         printer.note(&line);
     }
-    let mut provider = backend::open_provider(detector)?;
-    set_threads(settings.threads)?;
-    let identify = match &settings.gallery {
-        Some(gallery) => Some(load_gallery(gallery, &models, printer)?),
-        None => None,
+    // Recorded detections without a gallery need no model, and so no device.
+    let models = (model || settings.gallery.is_some())
+        .then(|| Models::new(configuration))
+        .transpose()?;
+    if let Some(models) = &models {
+        printer.note(&models.route().line());
+    }
+    let mut provider = match (replay, &models) {
+        (Some(files), _) => backend::open_provider(Detector::Replay { files, keep_ids })?,
+        (None, Some(models)) => models.detector()?,
+        (None, None) => return Err(Usage::new("there is nothing to detect with").into()),
+    };
+    isolation::set_threads(settings.threads)?;
+    let identify = match (&settings.gallery, &models) {
+        (Some(gallery), Some(models)) => Some(load_gallery(gallery, models, printer)?),
+        _ => None,
     };
 
     let read = plan.options.read.clone();
@@ -131,6 +146,15 @@ pub(crate) fn run(args: &ScanArgs, config: Config, printer: &Arc<Printer>) -> an
     }
     // Before the first file is written, so that wrong weights leave nothing behind.
     provider.warmup()?;
+    let tracks = provider.info().assigns_track_ids;
+    if model && !tracks {
+        printer.note("these weights hold no tracker, so tracks are made by association");
+    }
+    if !tracks && settings.detect_every.is_some_and(|n| n > 1) {
+        printer.warning(
+            "--detect-every has no effect: what detects here does not track by itself, so every frame is detected",
+        );
+    }
     fs::create_dir_all(&args.out)
         .with_context(|| format!("making the folder failed: {}", args.out.display()))?;
     lock(&summary).write()?;
@@ -140,6 +164,9 @@ pub(crate) fn run(args: &ScanArgs, config: Config, printer: &Arc<Printer>) -> an
         .with_cancel(cancel.clone());
     if let Some(identify) = identify {
         scanner = scanner.with_identity(identify);
+    }
+    if let Some(models) = &models {
+        scanner = scanner.with_device(models.route().into());
     }
     let ran = scanner.run();
     drop(ticker);
@@ -288,26 +315,13 @@ fn check_free(plan: &ScanPlan, existing: Existing) -> anyhow::Result<()> {
     }
 }
 
-fn set_threads(threads: Option<usize>) -> anyhow::Result<()> {
-    let Some(threads) = threads else {
-        return Ok(());
-    };
-    if threads == 0 {
-        return Err(Usage::new("--threads cannot be 0; 1 is the least").into());
-    }
-    rayon::ThreadPoolBuilder::new()
-        .num_threads(threads)
-        .build_global()
-        .context("starting the threads")
-}
-
 fn load_gallery(
     dir: &Path,
-    models: &ModelSettings,
+    models: &Models,
     printer: &Arc<Printer>,
 ) -> anyhow::Result<Arc<dyn Identify>> {
     let gallery = Gallery::open(dir)?;
-    let embedder = backend::open_embedder(models)?;
+    let embedder = models.embedder()?;
     let meter = Meter::new(Arc::clone(printer), "embedded");
     let loaded = Recognizer::load(
         gallery,

@@ -159,6 +159,9 @@ fn the_help_lists_the_commands_and_a_slip_gets_the_nearest() {
       enroll       Make a gallery out of a folder with one folder of pictures per SKU
       gallery      Look after a gallery
       eval         Measure how well something works on pictures whose answers are known
+      models       Get the large models, and see which are there
+      doctor       Say what this program and this machine can do, and try the models on a picture whose
+                   packs are known
       completions  Print a completion script for a shell
       man          Print the manual
       help         Print this message or the help of the given subcommand(s)

@@ -3,11 +3,16 @@
 
 mod commands;
 mod configuration;
+mod devices;
+mod doctor;
 mod frames;
 mod galleries;
 mod interrupted;
+mod models;
 mod prompts;
 mod report;
 mod support;
+mod synth;
 mod terminal;
 mod whole_scans;
+mod workers;

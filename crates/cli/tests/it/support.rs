@@ -87,9 +87,23 @@ impl Place {
             "CI",
             "TERM",
             "CLICOLOR_FORCE",
+            "HF_ENDPOINT",
+            "HF_HUB_CACHE",
+            "HF_HUB_OFFLINE",
+            "HF_TOKEN",
+            "HF_TOKEN_PATH",
+            "HUGGINGFACE_HUB_CACHE",
+            "HUGGING_FACE_HUB_TOKEN",
+            "ALL_PROXY",
+            "HTTPS_PROXY",
+            "HTTP_PROXY",
+            "all_proxy",
+            "https_proxy",
+            "http_proxy",
         ] {
             command.env_remove(name);
         }
+        command.env("HF_HOME", self.path("hf"));
         command
     }
 

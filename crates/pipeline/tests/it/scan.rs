@@ -11,10 +11,13 @@ use std::{
 };
 
 use serde_json::Value;
-use shelfscan_inference_core::{InferenceError, InferenceProvider, SourceId};
+use shelfscan_inference_core::{
+    FrameDetections, InferenceError, InferenceProvider, ProviderInfo, SourceId, TextPrompt,
+    VideoFrame,
+};
 use shelfscan_pipeline::{
     Annotate, CancelHandle, Existing, FrameRecord, FrameSession, Progress, Region, RunStatus,
-    ScanObserver, ScanOptions, ScanPlan, Scanner, names,
+    RunsOn, ScanObserver, ScanOptions, ScanPlan, Scanner, names,
 };
 use shelfscan_testkit::scripted::{ScriptedProvider, detection};
 use shelfscan_video::{ReadOptions, Source};
@@ -141,6 +144,106 @@ fn two_sources_each_count_from_one_and_are_named_apart() {
     assert_eq!(ids(0)[0], 1);
     let folders: BTreeSet<&str> = report.sources.iter().map(|s| s.folder.as_str()).collect();
     assert_eq!(folders.len(), 2);
+}
+
+/// Detects until its fifth frame, then needs a warm-up, as a worker process that died does.
+#[derive(Default)]
+struct Fragile {
+    frames: u32,
+    starts: u32,
+    warm: bool,
+}
+
+impl InferenceProvider for Fragile {
+    fn info(&self) -> ProviderInfo {
+        ProviderInfo {
+            name: "fragile".into(),
+            device: "fragile:0".into(),
+            assigns_track_ids: false,
+            tracking_delay_frames: 0,
+            models: Vec::new(),
+        }
+    }
+
+    fn warmup(&mut self) -> Result<(), InferenceError> {
+        self.starts += u32::from(!self.warm);
+        self.warm = true;
+        Ok(())
+    }
+
+    fn detect_text_prompts(
+        &mut self,
+        frame: &VideoFrame,
+        _: &[TextPrompt],
+    ) -> Result<FrameDetections, InferenceError> {
+        self.frames += 1;
+        self.warm &= self.frames != 5;
+        if !self.warm {
+            return Err(InferenceError::Worker {
+                call: "detect_text_prompts",
+                reason: "it ended with signal: 9".into(),
+                stderr_tail: String::new(),
+            });
+        }
+        Ok(FrameDetections {
+            frame_index: frame.index,
+            ..FrameDetections::default()
+        })
+    }
+
+    fn start_tracking(
+        &mut self,
+        frame: &VideoFrame,
+        prompts: &[TextPrompt],
+    ) -> Result<Vec<FrameDetections>, InferenceError> {
+        Ok(vec![self.detect_text_prompts(frame, prompts)?])
+    }
+
+    fn track_next(&mut self, frame: &VideoFrame) -> Result<Vec<FrameDetections>, InferenceError> {
+        Ok(vec![self.detect_text_prompts(frame, &[])?])
+    }
+
+    fn shutdown(&mut self) -> Result<(), InferenceError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_provider_that_died_in_one_source_is_warmed_up_for_the_next_and_the_device_is_recorded() {
+    let drawn = pan(8);
+    fs::copy(
+        drawn.dir.path().join("clip.y4m"),
+        drawn.dir.path().join("later.y4m"),
+    )
+    .unwrap();
+    let sources = vec![
+        drawn.source(),
+        Source::File(drawn.dir.path().join("later.y4m")),
+    ];
+    let out = drawn.out("out");
+    let plan = ScanPlan::new(ScanOptions::default(), sources, Some(&out), None).unwrap();
+    let report = Scanner::new(plan, Box::new(Fragile::default()))
+        .with_device(RunsOn {
+            device: "fragile:0".into(),
+            dtype: "f32".into(),
+            why: "as asked".into(),
+        })
+        .run()
+        .unwrap();
+    let [first, second] = report.sources.as_slice() else {
+        panic!("{report:?}");
+    };
+    assert_eq!(first.run.status, RunStatus::Failed);
+    let reason = first.run.reason.as_deref().unwrap();
+    assert!(reason.contains("signal: 9"), "{reason}");
+    assert_eq!(second.run.status, RunStatus::Complete);
+    assert_eq!(second.run.frames.processed, 8);
+    for source in &report.sources {
+        let text = fs::read_to_string(out.join(&source.folder).join(names::RUN)).unwrap();
+        let run: Value = serde_json::from_str(&text).unwrap();
+        assert_valid(&schema("run.schema.json"), &run);
+        assert_eq!(run["runs_on"]["device"], "fragile:0");
+    }
 }
 
 #[test]
