@@ -4,11 +4,11 @@ use std::{path::Path, sync::Arc};
 
 use shelfscan_inference_core::{Embedder, InferenceError, InferenceProvider};
 use shelfscan_pipeline::{ReplayFiles, ReplayProvider};
-use shelfscan_provider_cpu::{
-    CpuDetector, DType, DetectOptions, DetectorSource, Dinov2Embedder, EmbedderOptions, VideoOptions,
-    WeightSource,
-};
 pub(crate) use shelfscan_provider_cpu::Placement;
+use shelfscan_provider_cpu::{
+    CpuDetector, DType, DetectOptions, DetectorSource, Dinov2Embedder, EmbedderOptions,
+    VideoOptions, WeightSource,
+};
 use shelfscan_provider_cuda as cuda;
 use shelfscan_provider_metal as metal;
 

@@ -94,7 +94,10 @@ impl Config {
         resolve(&mut self.scan.gallery);
         resolve(&mut self.models.hub.hub_cache);
         for model in [&mut self.models.weights, &mut self.models.embedder_weights] {
-            if model.as_deref().is_some_and(|path| !weights::is_reference(path)) {
+            if model
+                .as_deref()
+                .is_some_and(|path| !weights::is_reference(path))
+            {
                 resolve(model);
             }
         }
@@ -238,7 +241,10 @@ mod tests {
         config.resolve_paths(Path::new("shop"));
         let models = config.models;
         assert_eq!(models.weights.as_deref(), Some(Path::new("sam3.1")));
-        assert_eq!(models.embedder_weights.as_deref(), Some(Path::new("shop/w.pt")));
+        assert_eq!(
+            models.embedder_weights.as_deref(),
+            Some(Path::new("shop/w.pt"))
+        );
         assert_eq!(models.hub.hub_cache.as_deref(), Some(Path::new("shop/hub")));
         assert_eq!(models.hub.offline, Some(true));
     }

@@ -21,7 +21,12 @@ pub(crate) struct Route {
 impl Route {
     /// One line for people.
     pub(crate) fn line(&self) -> String {
-        format!("runs on {} in {}: {}", self.device, self.dtype.name(), self.why)
+        format!(
+            "runs on {} in {}: {}",
+            self.device,
+            self.dtype.name(),
+            self.why
+        )
     }
 }
 
@@ -102,7 +107,9 @@ fn check_cpu(dtype: DtypeArg) -> Result<(), InferenceError> {
 /// Why a device cannot be used, without what to do about it.
 fn reason(error: &InferenceError) -> String {
     match error {
-        InferenceError::DeviceUnavailable { device, reason, .. } => format!("no {device}: {reason}"),
+        InferenceError::DeviceUnavailable { device, reason, .. } => {
+            format!("no {device}: {reason}")
+        }
         other => other.to_string(),
     }
 }
@@ -205,7 +212,10 @@ mod tests {
             "this build has no metal back end; build it"
         );
         assert_eq!(picked("cpu", f32, &no_card), "runs on cpu in f32: as asked");
-        assert_eq!(picked("metal", f32, &no_card), "runs on metal in f32: a GPU, as asked");
+        assert_eq!(
+            picked("metal", f32, &no_card),
+            "runs on metal in f32: a GPU, as asked"
+        );
     }
 
     #[test]
@@ -216,7 +226,10 @@ mod tests {
             ..Made::default()
         };
         assert!(picked("auto", DtypeArg::Bf16, &old).contains("no bf16"));
-        assert_eq!(picked("auto", DtypeArg::F16, &old), "runs on cuda:0 in f16: T4");
+        assert_eq!(
+            picked("auto", DtypeArg::F16, &old),
+            "runs on cuda:0 in f16: T4"
+        );
         let text = picked("auto", DtypeArg::Bf16, &Made::default());
         assert!(text.contains("leave --dtype out"), "{text}");
         assert!(picked("cpu", DtypeArg::F16, &old).contains("calculate in f32"));

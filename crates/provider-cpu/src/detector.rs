@@ -152,8 +152,12 @@ impl CpuDetector {
         };
         let checkpoint = source.weights.open().map_err(shelfscan_sam3::Error::from)?;
         let hash = checkpoint.sha256().map_err(shelfscan_sam3::Error::from)?;
-        let (detector, tracker, _) =
-            halves_from(checkpoint, &source.config, self.place.dtype(), &self.place.device()?)?;
+        let (detector, tracker, _) = halves_from(
+            checkpoint,
+            &source.config,
+            self.place.dtype(),
+            &self.place.device()?,
+        )?;
         let model = Arc::new(Sam3::new(detector, tokenizer));
         let video = tracker
             .map(|tracker| Sam3Video::new(Arc::clone(&model), Arc::new(tracker)))

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use shelfscan_pipeline::Shard;
 
 use super::{
-    AnnotateArg, DeviceArg, DtypeArg, HubSettings, PromptArg, RegionArg, TilesArg, values::prefer_fields,
+    AnnotateArg, DeviceArg, DtypeArg, HubSettings, PromptArg, RegionArg, TilesArg,
+    values::prefer_fields,
 };
 
 /// Arguments of `shelfscan scan`.

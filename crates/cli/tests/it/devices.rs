@@ -46,7 +46,9 @@ fn a_device_this_build_lacks_is_refused_with_the_way_to_get_it() {
         ("--device gpu", "auto, cpu, cuda, cuda:N or metal"),
         ("--dtype half", "f32, bf16 or f16"),
     ] {
-        let ran = place.sh(&format!("scan a.y4m --out out {options}")).exits(2);
+        let ran = place
+            .sh(&format!("scan a.y4m --out out {options}"))
+            .exits(2);
         assert!(ran.stderr.contains(says), "{options}: {}", ran.stderr);
         assert!(!place.path("out").exists(), "{options}");
     }
@@ -56,10 +58,20 @@ fn a_device_this_build_lacks_is_refused_with_the_way_to_get_it() {
 fn a_device_may_stand_in_the_file() {
     let place = Place::new();
     place.pan("a", 3, 2);
-    place.write("shelfscan.toml", "[models]\ndevice = \"cpu\"\ntiles = \"off\"\n");
+    place.write(
+        "shelfscan.toml",
+        "[models]\ndevice = \"cpu\"\ntiles = \"off\"\n",
+    );
     place.sh("scan a.y4m --out out").exits(0);
-    assert_eq!(place.json("out/a.y4m/run.json")["runs_on"]["why"], "as asked");
+    assert_eq!(
+        place.json("out/a.y4m/run.json")["runs_on"]["why"],
+        "as asked"
+    );
     place.write("shelfscan.toml", "[models]\ndevice = \"gpu\"\n");
     let ran = place.sh("scan a.y4m --out other").exits(2);
-    assert!(ran.stderr.contains("line 2 of shelfscan.toml"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("line 2 of shelfscan.toml"),
+        "{}",
+        ran.stderr
+    );
 }

@@ -293,9 +293,7 @@ fn a_scan_in_a_worker_gives_the_same_bytes() {
     let scan =
         "scan a.y4m --gallery skus --min-score 0.05 --confirm-hits 1 --tiles off --annotate frames";
     place.sh(&format!("{scan} --out here")).exits(0);
-    let ran = place
-        .sh(&format!("{scan} --out there --isolate"))
-        .exits(0);
+    let ran = place.sh(&format!("{scan} --out there --isolate")).exits(0);
     assert!(!ran.stderr.contains("error"), "{}", ran.stderr);
     assert_same(&place.results("here/a.y4m"), &place.results("there/a.y4m"));
 }
