@@ -2,10 +2,13 @@
 
     benches/compare_pack_tiny.sh [rounds]
 
-Prints the least and the median time of a forward of 1 and of 16 crops of 112 px, and the ratio of
-this port to PyTorch (below 1 is faster). PyTorch runs the trainer's model in inference mode.
+Prints the least and the median time of a forward of 1 and of 16 crops of 112 px, the median time on
+the processor, all threads together, and the ratios of this port to PyTorch (below 1 is faster).
+PyTorch runs the trainer's model in inference mode. On a machine that others use as well, the times on
+the processor are the ones to compare; `taskset -c 0` makes it one thread each.
 """
 
+import glob
 import os
 import pathlib
 import platform
@@ -21,6 +24,15 @@ sys.path.insert(0, str(ROOT / "training/pack"))
 import model as pack  # noqa: E402
 
 WEIGHTS = ROOT / "models/pack-tiny/model.safetensors"
+
+
+def on_processor_ms(pid):
+    """Time that all threads of a process have run, from Linux' scheduler."""
+    total = 0
+    for file in glob.glob(f"/proc/{pid}/task/*/schedstat"):
+        with open(file) as stat:
+            total += int(stat.read().split()[0])
+    return total / 1e6
 
 
 def pixels(batch):
@@ -41,36 +53,37 @@ def main():
     assert port.stdout.readline().strip() == "ready"
 
     def own(batch):
+        before = on_processor_ms(port.pid)
         port.stdin.write(f"own {pack.SIDE_PX} {batch}\n")
         port.stdin.flush()
         ms, *values = port.stdout.readline().split()
-        return float(ms), torch.tensor([float(v) for v in values])
+        used = on_processor_ms(port.pid) - before
+        return float(ms), used, torch.tensor([float(v) for v in values])
 
     def pytorch(batch):
         x = pixels(batch)
-        start = time.perf_counter()
+        before, start = on_processor_ms(os.getpid()), time.perf_counter()
         result = model(x)[0]
-        return (time.perf_counter() - start) * 1e3, result
+        ms = (time.perf_counter() - start) * 1e3
+        return ms, on_processor_ms(os.getpid()) - before, result
 
     print(f"{platform.machine()}, {threads} threads, torch {torch.__version__}, f32")
-    print(f"{'crops':>5} {'own min/med ms':>18} {'torch min/med ms':>18} {'own/torch min':>14} "
-          f"{'own/torch med':>14} {'cosine':>10}")
+    print(f"{'crops':>5} {'own min/med/cpu ms':>24} {'torch min/med/cpu ms':>24} "
+          f"{'own/torch min':>14} {'med':>6} {'cpu':>6} {'cosine':>10}")
     with torch.inference_mode():
         for batch in (1, 16):
-            times = {"own": [], "torch": []}
+            rows = []
             for i in range(rounds + 3):
-                ours, a = own(batch)
-                theirs, b = pytorch(batch)
+                (ours, our_cpu, a), (theirs, their_cpu, b) = own(batch), pytorch(batch)
                 if i >= 3:
-                    times["own"].append(ours)
-                    times["torch"].append(theirs)
-            least = {k: min(v) for k, v in times.items()}
-            middle = {k: statistics.median(v) for k, v in times.items()}
+                    rows.append((ours, our_cpu, theirs, their_cpu))
+            ours, our_cpu, theirs, their_cpu = zip(*rows)
+            o = (min(ours), statistics.median(ours), statistics.median(our_cpu))
+            t = (min(theirs), statistics.median(theirs), statistics.median(their_cpu))
             cosine = float(torch.nn.functional.cosine_similarity(a, b, dim=0))
-            print(f"{batch:>5} {least['own']:>9.2f}/{middle['own']:>8.2f} "
-                  f"{least['torch']:>9.2f}/{middle['torch']:>8.2f} "
-                  f"{least['own'] / least['torch']:>14.2f} "
-                  f"{middle['own'] / middle['torch']:>14.2f} {cosine:>10.6f}", flush=True)
+            print(f"{batch:>5} {'/'.join(f'{v:.1f}' for v in o):>24} "
+                  f"{'/'.join(f'{v:.1f}' for v in t):>24} {o[0] / t[0]:>14.2f} "
+                  f"{o[1] / t[1]:>6.2f} {o[2] / t[2]:>6.2f} {cosine:>10.6f}", flush=True)
     port.stdin.close()
     port.wait()
 

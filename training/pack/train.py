@@ -63,6 +63,7 @@ def produce(queue, batches, first, last):
             except Full:
                 # A trainer that was killed reads no more.
                 if not trainer.is_alive():
+                    queue.cancel_join_thread()
                     return
 
 
