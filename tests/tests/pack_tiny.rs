@@ -97,7 +97,10 @@ fn crops_of_any_shape_get_the_trainers_vectors() {
         .map(|(got, want)| dot(got, &want.vector))
         .collect();
     println!("{cosines:?}");
-    assert!(cosines.iter().all(|c| (c - 1.0).abs() < 1e-4), "{cosines:?}");
+    assert!(
+        cosines.iter().all(|c| (c - 1.0).abs() < 1e-4),
+        "{cosines:?}"
+    );
     // Packs that have nothing to do with each other are told apart by far more than that.
     for (i, row) in vectors.rows().enumerate() {
         for other in &reference.pictures[i + 1..] {
