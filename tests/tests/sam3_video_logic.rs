@@ -107,7 +107,12 @@ fn logits(side: usize, rectangle: &Rectangle, [low, high]: [f32; 2], empty: f32)
 impl Detections {
     fn raw(&self, side: usize) -> RawDetections {
         let centred = |[x0, y0, x1, y1]: [f32; 4]| {
-            [f32::midpoint(x0, x1), f32::midpoint(y0, y1), x1 - x0, y1 - y0]
+            [
+                f32::midpoint(x0, x1),
+                f32::midpoint(y0, y1),
+                x1 - x0,
+                y1 - y0,
+            ]
         };
         let masks = self.masks.iter();
         RawDetections {
@@ -115,7 +120,9 @@ impl Detections {
             boxes: self.boxes_xyxy.iter().map(|b| centred(*b)).collect(),
             masks: MaskLogits {
                 side,
-                values: masks.flat_map(|m| logits(side, m, [-4.0, 4.0], -4.0)).collect(),
+                values: masks
+                    .flat_map(|m| logits(side, m, [-4.0, 4.0], -4.0))
+                    .collect(),
             },
             full: false,
         }
@@ -219,12 +226,20 @@ impl Run {
             .step(step.frame, Some(&found), &mut self.script, &mut self.ids)
             .unwrap();
         let report = &planned.report;
-        assert_eq!(theirs(&report.carried), step.tracked.ids, "{at}: carried on");
+        assert_eq!(
+            theirs(&report.carried),
+            step.tracked.ids,
+            "{at}: carried on"
+        );
         let births: Vec<_> = report.births.iter().map(|(d, id)| (*d, id.0 - 1)).collect();
         assert_eq!(births, step.births, "{at}: births");
         assert_eq!(report.left_out, step.left_out, "{at}: left out");
         let place = |id: &TrackId| report.carried.iter().position(|other| other == id).unwrap();
-        let matches: Vec<_> = report.matches.iter().map(|(d, id)| (*d, place(id))).collect();
+        let matches: Vec<_> = report
+            .matches
+            .iter()
+            .map(|(d, id)| (*d, place(id)))
+            .collect();
         assert_eq!(matches, step.matches, "{at}: matches");
         assert_eq!(theirs(&report.unmatched), step.unmatched, "{at}: unmatched");
         assert_eq!(theirs(&report.rejected), step.removed, "{at}: removed");
@@ -246,17 +261,27 @@ impl Run {
         let counts: Vec<u32> = objects.iter().map(|o| o.consecutive).collect();
         assert_eq!(counts, step.confirmation_count, "{at}: confirmation counts");
         let status = objects.iter().map(|o| 1 + u8::from(o.confirmed.is_some()));
-        assert!(status.eq(step.confirmation_status.iter().copied()), "{at}: confirmation");
+        assert!(
+            status.eq(step.confirmation_status.iter().copied()),
+            "{at}: confirmation"
+        );
         for (t, id) in step.tracked.ids.iter().enumerate() {
             let Some(object) = objects.iter().find(|o| o.id == ours(*id)) else {
                 assert!(step.removed.contains(id), "{at}");
                 continue;
             };
-            assert_eq!(object.unmatched, step.unmatched_counts[t], "{at}: object {id}");
+            assert_eq!(
+                object.unmatched, step.unmatched_counts[t],
+                "{at}: object {id}"
+            );
             let hidden = object.last_hidden.map_or(-1, |frame| frame as i64);
             assert_eq!(hidden, step.last_hidden[t], "{at}: object {id} last hidden");
         }
-        assert_eq!(self.state_ids(), step.state_ids, "{at}: objects of the states");
+        assert_eq!(
+            self.state_ids(),
+            step.state_ids,
+            "{at}: objects of the states"
+        );
         assert_eq!(self.buckets(), step.buckets, "{at}: buckets");
         self.composer.push(step.frame, &planned, self.size);
     }
@@ -293,14 +318,21 @@ fn compare_object(object: &ComposedObject, told: &Output, i: usize, (w, h): (u32
     let at = format!("frame {}, object {}", told.frame, told.ids[i]);
     assert!((object.score - told.scores[i]).abs() < 1e-6, "{at}");
     let (area, want) = (object.mask.area(), told.areas[i]);
-    assert!(area.abs_diff(want) * 1000 <= u64::from(w * h), "{at}: {area} for {want}");
+    assert!(
+        area.abs_diff(want) * 1000 <= u64::from(w * h),
+        "{at}: {area} for {want}"
+    );
     let [x, y, bw, bh] = told.boxes_xywh[i];
     // The reference's far edges are the last pixel, ours the one after it.
     let (w, h) = (w as f32, h as f32);
     let want = [x * w, y * h, (x + bw) * w + 1.0, (y + bh) * h + 1.0];
     let got: [f32; 4] = object.bbox.into();
     for (got, want) in got.iter().zip(want) {
-        assert!((got - want).abs() < 1.01, "{at}: {:?} for {want}", object.bbox);
+        assert!(
+            (got - want).abs() < 1.01,
+            "{at}: {:?} for {want}",
+            object.bbox
+        );
     }
 }
 
@@ -348,7 +380,10 @@ fn duplicates_reconditioning_and_the_object_limit_are_decided_as_in_the_referenc
 fn a_false_positive_that_is_removed_never_flashes_up() {
     let case = case("births_removals");
     let flashes = case.outputs.iter().filter(|o| o.ids.contains(&1)).count();
-    assert_eq!(flashes, 3, "the reference shows it just before it is removed");
+    assert_eq!(
+        flashes, 3,
+        "the reference shows it just before it is removed"
+    );
     let shown = run_case("births_removals");
     assert!(shown.iter().all(|ids| !ids.contains(&1)));
 }
@@ -410,7 +445,11 @@ fn run_scene(scene: &Scene, options: &VideoOptions, frames: usize) -> Vec<FrameD
 }
 
 fn ids(frame: &FrameDetections) -> Vec<u64> {
-    let mut ids: Vec<u64> = frame.detections.iter().map(|d| d.track_id.unwrap().0).collect();
+    let mut ids: Vec<u64> = frame
+        .detections
+        .iter()
+        .map(|d| d.track_id.unwrap().0)
+        .collect();
     ids.sort_unstable();
     ids
 }
@@ -421,7 +460,10 @@ fn key_of(scene: &Scene, things: &[Thing], detection: &Detection) -> u64 {
         let pixels: [f32; 4] = scene.pixels(thing, SIZE);
         detection.bbox.iou(&pixels.into())
     };
-    let best = things.iter().max_by(|a, b| share(a).total_cmp(&share(b))).unwrap();
+    let best = things
+        .iter()
+        .max_by(|a, b| share(a).total_cmp(&share(b)))
+        .unwrap();
     assert!(share(&best) > 0.7, "{detection:?} lies on nothing");
     best.key
 }
@@ -440,7 +482,9 @@ fn grid(count: usize) -> Vec<Thing> {
 fn objects_around_the_bucket_edge_are_all_counted_and_keep_their_ids() {
     for count in [15, 16, 17, 33] {
         // The last one appears while the others are followed, so that it has to find a slot.
-        let scene = Scene::new(64, move |frame, _| grid(if frame < 6 { count - 1 } else { count }));
+        let scene = Scene::new(64, move |frame, _| {
+            grid(if frame < 6 { count - 1 } else { count })
+        });
         let options = VideoOptions::default();
         let out = run_scene(&scene, &options, 30);
         let mut of_key: BTreeMap<u64, u64> = BTreeMap::new();
@@ -450,7 +494,11 @@ fn objects_around_the_bucket_edge_are_all_counted_and_keep_their_ids() {
             for detection in &frame.detections {
                 let key = key_of(&scene, &grid(count), detection);
                 let id = detection.track_id.unwrap().0;
-                assert_eq!(*of_key.entry(key).or_insert(id), id, "{count} objects, frame {n}");
+                assert_eq!(
+                    *of_key.entry(key).or_insert(id),
+                    id,
+                    "{count} objects, frame {n}"
+                );
             }
         }
         assert_eq!(of_key.len(), count);
@@ -488,9 +536,12 @@ fn a_still_picture_repeated_sixty_times_keeps_ids_and_boxes() {
 #[test]
 fn black_frames_at_the_start_in_the_middle_and_at_the_end_cost_no_id() {
     let black = |frame: usize| frame < 3 || (20..26).contains(&frame) || frame >= 45;
-    let scene = Scene::new(64, move |frame, _| {
-        if black(frame) { Vec::new() } else { grid(6) }
-    });
+    let scene = Scene::new(
+        64,
+        move |frame, _| {
+            if black(frame) { Vec::new() } else { grid(6) }
+        },
+    );
     let out = run_scene(&scene, &VideoOptions::default(), 50);
     for (n, frame) in out.iter().enumerate() {
         let want: Vec<u64> = if black(n) { vec![] } else { (1..=6).collect() };
@@ -519,7 +570,10 @@ fn look_alike_packs_in_a_row_keep_their_ids_by_place_under_a_pan() {
     let mut sights = 0;
     for (n, frame) in out.iter().enumerate() {
         for detection in &frame.detections {
-            let (id, key) = (detection.track_id.unwrap().0, key_of(&scene, &pan(n), detection));
+            let (id, key) = (
+                detection.track_id.unwrap().0,
+                key_of(&scene, &pan(n), detection),
+            );
             assert_eq!(*of_key.entry(key).or_insert(id), id, "frame {n}");
             sights += 1;
         }
@@ -539,7 +593,10 @@ fn state_does_not_grow_with_the_length_of_a_video() {
         let shift = frame / 10;
         let mut things = Vec::new();
         for column in shift / 8..=(shift + 32) / 8 {
-            let (x0, x1) = ((column * 8 + 1).max(shift), (column * 8 + 7).min(shift + 32));
+            let (x0, x1) = (
+                (column * 8 + 1).max(shift),
+                (column * 8 + 7).min(shift + 32),
+            );
             for row in 0..4 {
                 if x1 > x0 {
                     let cells = [x0 - shift, row * 8 + 1, x1 - shift, row * 8 + 7];
@@ -566,7 +623,10 @@ fn state_does_not_grow_with_the_length_of_a_video() {
         }
     }
     assert!(seen.len() > 140, "{} objects went by", seen.len());
-    assert!(late as f64 <= 1.05 * early as f64, "{early} entries grew to {late}");
+    assert!(
+        late as f64 <= 1.05 * early as f64,
+        "{early} entries grew to {late}"
+    );
     let live: usize = session.planners().map(|(_, p)| p.objects().len()).sum();
     assert!((20..=40).contains(&live), "{live} objects are followed");
 }
@@ -583,7 +643,9 @@ fn a_prompt_added_later_leaves_tracks_as_they_are() {
     let mut both = Vec::new();
     for n in 0..40 {
         if n == 12 {
-            session.add_prompt(&TextPrompt::new("can").unwrap()).unwrap();
+            session
+                .add_prompt(&TextPrompt::new("can").unwrap())
+                .unwrap();
         }
         both.extend(session.push(&numbered_frame(n, SIZE)).unwrap());
     }
@@ -595,7 +657,10 @@ fn a_prompt_added_later_leaves_tracks_as_they_are() {
         };
         assert!(alone.detections.iter().eq(of("product")), "frame {n}");
         assert_eq!(of("can").len(), if n < 12 { 0 } else { 10 }, "frame {n}");
-        assert!(of("can").iter().all(|d| d.track_id.unwrap().0 > 20), "one set of ids");
+        assert!(
+            of("can").iter().all(|d| d.track_id.unwrap().0 > 20),
+            "one set of ids"
+        );
     }
 }
 
@@ -674,9 +739,7 @@ fn frames_without_an_object_or_a_detection_cost_nothing() {
 #[test]
 fn an_object_that_left_is_forgotten_and_comes_back_under_a_new_id() {
     let away = |frame: usize| (20..100).contains(&frame);
-    let scene = Scene::new(64, move |frame, _| {
-        grid(if away(frame) { 3 } else { 4 })
-    });
+    let scene = Scene::new(64, move |frame, _| grid(if away(frame) { 3 } else { 4 }));
     let out = run_scene(&scene, &VideoOptions::default(), 130);
     assert_eq!(ids(&out[19]), [1, 2, 3, 4]);
     assert_eq!(ids(&out[50]), [1, 2, 3]);

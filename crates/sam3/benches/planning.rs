@@ -36,7 +36,13 @@ fn shelf(objects: usize) -> RawDetections {
             w as f32 / SIDE as f32,
             h as f32 / SIDE as f32,
         ]);
-        let cells = (0..SIDE * SIDE).map(|c| if inside(c % SIDE, c / SIDE) { 5.0 } else { -5.0 });
+        let cells = (0..SIDE * SIDE).map(|c| {
+            if inside(c % SIDE, c / SIDE) {
+                5.0
+            } else {
+                -5.0
+            }
+        });
         raw.masks.values.extend(cells);
     }
     raw

@@ -69,7 +69,9 @@ impl Sam3Video {
     pub fn new(sam3: Arc<Sam3>, tracker: Arc<Tracker>) -> Result<Self> {
         let config = sam3.detector().config();
         if config != tracker.config() {
-            return Err(Error::Config("detector and tracker have other sizes".into()));
+            return Err(Error::Config(
+                "detector and tracker have other sizes".into(),
+            ));
         }
         if sam3.detector().segmentation.is_none() {
             return Err(Error::Config(
@@ -137,7 +139,10 @@ impl VideoModel for Sam3Video {
                 let boxes = found.boxes(b);
                 out.push(RawDetections {
                     scores: queries.iter().map(|q| probabilities[*q]).collect(),
-                    boxes: queries.iter().filter_map(|q| boxes.get(*q).copied()).collect(),
+                    boxes: queries
+                        .iter()
+                        .filter_map(|q| boxes.get(*q).copied())
+                        .collect(),
                     masks: detector.masks(&features.image, &found, b, &queries)?,
                     full: queries.len() == probabilities.len(),
                 });

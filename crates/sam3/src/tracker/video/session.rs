@@ -330,7 +330,11 @@ impl<M: VideoModel> VideoSession<M> {
                 track_id: Some(object.id),
             }));
         }
-        found.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.track_id.cmp(&b.track_id)));
+        found.sort_by(|a, b| {
+            b.score
+                .total_cmp(&a.score)
+                .then(a.track_id.cmp(&b.track_id))
+        });
         Some(FrameDetections {
             frame_index: frame.index,
             detections: found,
