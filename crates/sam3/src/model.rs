@@ -17,7 +17,7 @@ use crate::{
     Detector, Error, Exemplars, ImageFeatures, Result, Sam3Config, Tokenizer, load_detector,
     phrases::{Phrase, PhraseCache, batch},
     ranked::{Ranked, in_pixels},
-    tiles::{Find, MAX_SIDE, Tile, Tiling, automatic_side, merge, tiles},
+    tiles::{Find, MAX_SIDE, Tile, Tiling, automatic_side, layers, merge, tiles},
 };
 
 /// Phrases whose features are kept.
@@ -155,7 +155,7 @@ impl Sam3 {
         let mut filled = vec![false; prompts.len()];
         let (columns, rows) = match options.tiling {
             Tiling::Off | Tiling::Auto => (1, 1),
-            Tiling::Grid { columns, rows } => (columns, rows),
+            Tiling::Grid { columns, rows } | Tiling::Layers { columns, rows } => (columns, rows),
         };
         if !(1..=MAX_SIDE).contains(&columns) || !(1..=MAX_SIDE).contains(&rows) {
             return Err(Error::InvalidInput(format!(
@@ -167,14 +167,18 @@ impl Sam3 {
             let found = self.look(&features, &phrases, whole, options, &mut filled)?;
             found.into_iter().map(|(_, find)| find).collect()
         } else {
-            self.look_at_tiles(picture, &phrases, (columns, rows), options, &mut filled)?
+            let cut = match options.tiling {
+                Tiling::Layers { .. } => layers(width, height, columns, rows),
+                _ => tiles(width, height, columns, rows),
+            };
+            self.look_at_tiles(picture, &phrases, &cut, options, &mut filled)?
         };
         if options.tiling == Tiling::Auto {
             let side = self.automatic(&finds, width, height, filled.contains(&true));
             if side > 1 {
                 filled.fill(false);
-                finds =
-                    self.look_at_tiles(picture, &phrases, (side, side), options, &mut filled)?;
+                let cut = tiles(width, height, side, side);
+                finds = self.look_at_tiles(picture, &phrases, &cut, options, &mut filled)?;
             }
         }
         Ok(self.answer(finds, prompts, &phrases, &filled))
@@ -286,7 +290,7 @@ impl Sam3 {
         &self,
         picture: &RgbImage,
         phrases: &[Phrase],
-        (columns, rows): (u32, u32),
+        tiles: &[Tile],
         options: &DetectOptions,
         filled: &mut [bool],
     ) -> Result<Vec<Find>> {
@@ -305,7 +309,6 @@ impl Sam3 {
             }
             Ok((full, found))
         };
-        let tiles = tiles(width, height, columns, rows);
         let tokens = self.detector.config().grid().pow(2);
         let looks: Vec<_> = if self.detector.on_cpu() && tokens <= SMALL_TILE_TOKENS {
             tiles.par_iter().map(look).collect::<Result<_>>()?

@@ -30,6 +30,14 @@ pub enum Tiling {
         /// Tiles on top of each other.
         rows: u32,
     },
+    /// The whole picture and the tiles of a grid, brought together: large objects are seen whole,
+    /// small ones near.
+    Layers {
+        /// Tiles side by side.
+        columns: u32,
+        /// Tiles on top of each other.
+        rows: u32,
+    },
     /// The whole picture first; then into as many tiles as make the usual object large enough, or
     /// when the model ran out of queries.
     Auto,
@@ -66,6 +74,15 @@ pub(crate) fn tiles(width: u32, height: u32, columns: u32, rows: u32) -> Vec<Til
             width,
             height,
         }));
+    }
+    out
+}
+
+/// The tiles of a grid behind the whole picture.
+pub(crate) fn layers(width: u32, height: u32, columns: u32, rows: u32) -> Vec<Tile> {
+    let mut out = tiles(width, height, 1, 1);
+    if (columns, rows) != (1, 1) {
+        out.extend(tiles(width, height, columns, rows));
     }
     out
 }
@@ -251,6 +268,28 @@ mod tests {
         let merged = merge(seen(&[long], 3, 1), 1000, 600);
         assert_eq!(merged.len(), 1, "{merged:?}");
         assert!(merged[0].bbox.iou(&long) > 0.98, "{merged:?}");
+    }
+
+    #[test]
+    fn what_tiles_cut_is_taken_whole_from_the_layer_of_the_whole_picture() {
+        let tall = BoxXyxy::new(300.0, 20.0, 420.0, 580.0);
+        let small = BoxXyxy::new(600.0, 300.0, 640.0, 360.0);
+        let mut found = Vec::new();
+        for tile in layers(1000, 600, 2, 2) {
+            for object in [tall, small] {
+                let part = object.intersection(&tile.region());
+                // Too small for the whole picture, unlike in a tile.
+                let near = tile.width < 1000 || object.area() > 10_000.0;
+                if near && part.area() > 0.1 * object.area() {
+                    found.push((tile, find(part, 0.6)));
+                }
+            }
+        }
+        let merged = merge(found, 1000, 600);
+        assert_eq!(merged.len(), 2, "{merged:?}");
+        for object in [tall, small] {
+            assert!(merged.iter().any(|f| f.bbox.iou(&object) > 0.99), "{object:?}");
+        }
     }
 
     #[test]
