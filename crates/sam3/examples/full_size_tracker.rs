@@ -108,12 +108,7 @@ fn parts(tracker: &Arc<Tracker>, clock: &mut Clock) -> Outcome<()> {
 }
 
 /// `objects` objects from frame to frame, as a video does it.
-fn follow(
-    tracker: &Arc<Tracker>,
-    objects: usize,
-    frames: usize,
-    clock: &mut Clock,
-) -> Outcome<()> {
+fn follow(tracker: &Arc<Tracker>, objects: usize, frames: usize, clock: &mut Clock) -> Outcome<()> {
     let config = tracker.config().clone();
     let mut session = TrackerSession::new(Arc::clone(tracker), SessionOptions::default())?;
     let ids: Vec<TrackId> = (1..=objects as u64).map(TrackId).collect();

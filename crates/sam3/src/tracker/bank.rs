@@ -254,7 +254,10 @@ mod tests {
         let want = [(3, 6), (14, 5), (15, 4), (16, 3), (17, 2), (18, 1), (19, 0)];
         assert_eq!(frames(&picks), want);
         let ages: Vec<usize> = picks.pointers.iter().map(|p| p.age).collect();
-        assert_eq!(ages, [17, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
+        assert_eq!(
+            ages,
+            [17, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]
+        );
         // A near conditioning frame has a row of its own distance, one further on.
         assert_eq!(frames(&bank.picks(5, LIMITS, 16)), [(3, 4), (4, 0)]);
     }
@@ -334,6 +337,9 @@ mod tests {
         bank.carry(1, memory(&[]));
         bank.forget(&[TrackId(1)]);
         assert!(bank.is_conditioning(0));
-        assert_eq!(bank.get(0).map(|m| m.conditioning.clone()), Some(vec![TrackId(2)]));
+        assert_eq!(
+            bank.get(0).map(|m| m.conditioning.clone()),
+            Some(vec![TrackId(2)])
+        );
     }
 }

@@ -127,7 +127,10 @@ mod tests {
         assert_eq!(contest.present(), [true, true]);
         let alone = masks(&[[-1.0; 4]]);
         let contest = Contest::hold(&alone, 1, 2).unwrap();
-        assert_eq!((contest.shrunk(0.3), contest.present()), (vec![false], vec![false]));
+        assert_eq!(
+            (contest.shrunk(0.3), contest.present()),
+            (vec![false], vec![false])
+        );
     }
 
     #[test]

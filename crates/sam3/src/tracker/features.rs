@@ -55,10 +55,7 @@ impl TrackerFeatures {
 }
 
 /// Gives what is there, or makes it.
-pub(crate) fn once<T>(
-    slot: &OnceLock<T>,
-    make: impl FnOnce() -> Result<T>,
-) -> Result<&T> {
+pub(crate) fn once<T>(slot: &OnceLock<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {
     if let Some(ready) = slot.get() {
         return Ok(ready);
     }

@@ -69,7 +69,9 @@ impl Given {
         let smooth = Sampling::bilinear(true);
         let in_frame = |i: usize| -> candle_core::Result<Vec<f32>> {
             let mask = self.masks.narrow(0, i, 1)?;
-            resize_2d(&mask, height, width, smooth)?.flatten_all()?.to_vec1()
+            resize_2d(&mask, height, width, smooth)?
+                .flatten_all()?
+                .to_vec1()
         };
         // Enlarged once to count the claims and again to clear them, so that one mask of the
         // frame's size exists at a time.
@@ -83,7 +85,11 @@ impl Given {
         for i in 0..self.empty.len() {
             let mut mask = in_frame(i).at(STAGE)?;
             for (v, claim) in mask.iter_mut().zip(&claims) {
-                *v = if *v > 0.5 && *claim == 1 { GIVEN } else { -GIVEN };
+                *v = if *v > 0.5 && *claim == 1 {
+                    GIVEN
+                } else {
+                    -GIVEN
+                };
             }
             let small = Tensor::from_vec(mask, (1, 1, height, width), &Device::Cpu)
                 .and_then(|t| resize_2d(&t, side, side, smooth))
@@ -123,6 +129,9 @@ mod tests {
         assert_eq!(given.empty, [true, false]);
         assert_eq!(given.scores().collect::<Vec<_>>(), [-10.0, 10.0]);
         let error = Given::new(&detections, 3, 8).err().unwrap().to_string();
-        assert!(error.contains("3 objects came with 8 mask values"), "{error}");
+        assert!(
+            error.contains("3 objects came with 8 mask values"),
+            "{error}"
+        );
     }
 }

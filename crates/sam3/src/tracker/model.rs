@@ -103,11 +103,7 @@ impl Tracker {
         Ok(Self {
             attention: MemoryAttention::new(&w.pp("transformer.encoder"), config)?,
             encoder: MemoryEncoder::new(&w.pp("maskmem_backbone"), config)?,
-            decoder: MaskDecoder::new(
-                &w.pp("sam_mask_decoder"),
-                config,
-                DecoderKind::Propagation,
-            )?,
+            decoder: MaskDecoder::new(&w.pp("sam_mask_decoder"), config, DecoderKind::Propagation)?,
             interactive_decoder: MaskDecoder::new(
                 &w.pp("interactive_sam_mask_decoder"),
                 config,
@@ -207,7 +203,10 @@ impl Tracker {
     /// # Errors
     /// There is no such row.
     pub fn time(&self, i: usize) -> Result<Tensor> {
-        self.times.narrow(0, i, 1).and_then(|t| t.unsqueeze(0)).at(STAGE)
+        self.times
+            .narrow(0, i, 1)
+            .and_then(|t| t.unsqueeze(0))
+            .at(STAGE)
     }
 
     /// Encodings `[ages, c]` of how long ago pointers were made; ages are shares of the longest.
@@ -249,7 +248,12 @@ impl Tracker {
     ///
     /// # Errors
     /// A value that is not finite, or the tensor library failed.
-    pub fn draw(&self, decoded: &Decoded, fine: &FineMaps, slots: &Multiplex) -> Result<SeenObjects> {
+    pub fn draw(
+        &self,
+        decoded: &Decoded,
+        fine: &FineMaps,
+        slots: &Multiplex,
+    ) -> Result<SeenObjects> {
         let scores: Vec<Vec<f32>> = floats(&decoded.scores)?;
         let qualities = decoded.qualities.flatten(0, 1).at(STAGE)?;
         let qualities: Vec<Vec<f32>> = floats(&qualities)?;
@@ -325,7 +329,8 @@ impl Tracker {
         let seen: Vec<u8> = scores.iter().map(|score| u8::from(*score > 0.0)).collect();
         let seen = Tensor::from_vec(seen, (scores.len(), 1), pointers.device())?;
         let gone = self.no_object_pointer.forward(pointers)?;
-        seen.broadcast_as(pointers.dims())?.where_cond(pointers, &gone)
+        seen.broadcast_as(pointers.dims())?
+            .where_cond(pointers, &gone)
     }
 
     /// Pointers `[n, c]` in the slots of their objects, `[buckets, slots, c]`; zeros in the others.
@@ -374,7 +379,11 @@ impl Tracker {
                 .map(|empty| if *empty { -1.0 } else { 1.0 })
                 .collect();
             let run = || {
-                let token = decoded.tokens.narrow(2, 0, 1)?.flatten(0, 2)?.contiguous()?;
+                let token = decoded
+                    .tokens
+                    .narrow(2, 0, 1)?
+                    .flatten(0, 2)?
+                    .contiguous()?;
                 let pointers = self.interactive_pointer.forward(&token)?;
                 self.where_seen(&self.where_seen(&pointers, &scores)?, &given)
             };
@@ -428,20 +437,35 @@ impl Tracker {
         let decoded = self.prompted(picture, self.prompts.no_mask(), &sparse)?;
         let fine = self.interactive_fine(seen)?;
         let qualities = decoded.qualities.flatten_all().at(STAGE)?;
-        let qualities: Vec<f32> = qualities.to_dtype(DType::F32).and_then(|q| q.to_vec1()).at(STAGE)?;
+        let qualities: Vec<f32> = qualities
+            .to_dtype(DType::F32)
+            .and_then(|q| q.to_vec1())
+            .at(STAGE)?;
         let scores: Vec<Vec<f32>> = floats(&decoded.scores)?;
         let scores = scores.concat();
         finite(&scores)?;
         finite(&qualities)?;
         let best = 1 + first_best(&qualities[1..]);
-        let (mut mask, token) = if clicks.len() == 1 { (best, best) } else { (0, 0) };
-        let mut drawn = self.interactive_decoder.draw(&decoded, fine, &[(0, 0, mask)])?;
+        let (mut mask, token) = if clicks.len() == 1 {
+            (best, best)
+        } else {
+            (0, 0)
+        };
+        let mut drawn = self
+            .interactive_decoder
+            .draw(&decoded, fine, &[(0, 0, mask)])?;
         if mask == 0 && stability(&drawn).at(STAGE)? < STABILITY_THRESHOLD {
             mask = best;
-            drawn = self.interactive_decoder.draw(&decoded, fine, &[(0, 0, mask)])?;
+            drawn = self
+                .interactive_decoder
+                .draw(&decoded, fine, &[(0, 0, mask)])?;
         }
         let run = || {
-            let token = decoded.tokens.narrow(2, token, 1)?.flatten(0, 2)?.contiguous()?;
+            let token = decoded
+                .tokens
+                .narrow(2, token, 1)?
+                .flatten(0, 2)?
+                .contiguous()?;
             let pointers = self.interactive_pointer.forward(&token)?;
             let drawn = (scores[0] > 0.0).then_some(drawn);
             Ok((

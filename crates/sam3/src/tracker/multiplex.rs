@@ -127,9 +127,20 @@ mod tests {
 
     #[test]
     fn a_bucket_is_opened_only_when_the_last_one_is_full() {
-        for (objects, buckets, free) in [(0, 0, 0), (1, 1, 15), (15, 1, 1), (16, 1, 0), (17, 2, 15), (33, 3, 15)] {
+        for (objects, buckets, free) in [
+            (0, 0, 0),
+            (1, 1, 15),
+            (15, 1, 1),
+            (16, 1, 0),
+            (17, 2, 15),
+            (33, 3, 15),
+        ] {
             let multiplex = Multiplex::new(16, objects);
-            let got = (multiplex.buckets().len(), multiplex.free(), multiplex.objects());
+            let got = (
+                multiplex.buckets().len(),
+                multiplex.free(),
+                multiplex.objects(),
+            );
             assert_eq!(got, (buckets, free, objects));
             let places: Vec<(usize, usize)> = (0..objects).map(|i| (i / 16, i % 16)).collect();
             assert_eq!(multiplex.places(), places);
@@ -143,7 +154,11 @@ mod tests {
         assert!(!multiplex.add(1), "the bucket is full");
         assert_eq!(multiplex.places()[15], (0, 15));
         assert_eq!(multiplex.remove(&[3, 7]), [0]);
-        assert_eq!(multiplex.places()[13], (0, 15), "numbered anew, in the same slot");
+        assert_eq!(
+            multiplex.places()[13],
+            (0, 15),
+            "numbered anew, in the same slot"
+        );
         assert_eq!((multiplex.objects(), multiplex.free()), (14, 0));
     }
 
@@ -158,7 +173,10 @@ mod tests {
 
     /// What to do next: objects to add, or which of the present ones to take out.
     fn steps() -> impl Strategy<Value = Vec<(bool, Vec<prop::sample::Index>)>> {
-        let one = (any::<bool>(), prop::collection::vec(any::<prop::sample::Index>(), 1..6));
+        let one = (
+            any::<bool>(),
+            prop::collection::vec(any::<prop::sample::Index>(), 1..6),
+        );
         prop::collection::vec(one, 0..40)
     }
 

@@ -146,7 +146,10 @@ mod tests {
                 let after: Vec<_> = (0..id).map(|id| single.find(TrackId(id))).collect();
                 assert_eq!(before, after, "object {id} moved others");
             }
-            assert_eq!((single.buckets(), single.states().len()), (buckets, buckets));
+            assert_eq!(
+                (single.buckets(), single.states().len()),
+                (buckets, buckets)
+            );
             assert_eq!(single.objects(), objects as usize);
         }
     }
@@ -175,9 +178,16 @@ mod tests {
             ids,
             buckets: buckets.to_vec(),
         };
-        let want = [removed(0, &[1], ids(1..2), &[0]), removed(1, &[0, 1], ids(4..6), &[])];
+        let want = [
+            removed(0, &[1], ids(1..2), &[0]),
+            removed(1, &[0, 1], ids(4..6), &[]),
+        ];
         assert_eq!(roster.remove(&gone), want);
         assert_eq!((roster.states().len(), roster.objects()), (1, 3));
-        assert_eq!(roster.add(&ids(6..7)), Placed::Opened(1), "the slot was used before");
+        assert_eq!(
+            roster.add(&ids(6..7)),
+            Placed::Opened(1),
+            "the slot was used before"
+        );
     }
 }

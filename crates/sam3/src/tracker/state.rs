@@ -90,7 +90,9 @@ impl State {
     ) -> Result<MemoryTokens> {
         let limits = options.memory;
         // In a video of one frame nothing is read, so the oldest age is at least 1.
-        let reach = options.frames.map_or(limits.pointers, |n| n.min(limits.pointers));
+        let reach = options
+            .frames
+            .map_or(limits.pointers, |n| n.min(limits.pointers));
         let reach = reach.max(2);
         let picks = self.bank.picks(frame, limits, reach);
         let mut tokens = Gathered::new(buckets);
@@ -150,7 +152,9 @@ impl State {
                     memory.conditioning.push(id);
                 }
             }
-            memory.put(pointers, objects, &own.slots.places()).at(STAGE)?;
+            memory
+                .put(pointers, objects, &own.slots.places())
+                .at(STAGE)?;
         }
         Ok(())
     }
@@ -162,7 +166,10 @@ impl State {
         for object in change.objects.iter().rev() {
             if *object < newest.scores.len() {
                 newest.scores.remove(*object);
-                newest.masks.values.drain(object * plane..(object + 1) * plane);
+                newest
+                    .masks
+                    .values
+                    .drain(object * plane..(object + 1) * plane);
             }
         }
         self.bank.forget(&change.ids);

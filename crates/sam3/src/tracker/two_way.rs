@@ -53,7 +53,13 @@ impl Projected {
     }
 
     /// The same on top of `residual`.
-    fn forward_onto(&self, q: &Tensor, k: &Tensor, v: &Tensor, residual: &Tensor) -> Result<Tensor> {
+    fn forward_onto(
+        &self,
+        q: &Tensor,
+        k: &Tensor,
+        v: &Tensor,
+        residual: &Tensor,
+    ) -> Result<Tensor> {
         self.out.forward_residual(&self.mix(q, k, v)?, residual)
     }
 }
@@ -108,7 +114,9 @@ impl Layer {
         let tokens = norm1.forward(&tokens)?;
         let placed = picture.broadcast_add(positions)?;
         let q = (&tokens + places)?;
-        let tokens = self.to_picture.forward_onto(&q, &placed, picture, &tokens)?;
+        let tokens = self
+            .to_picture
+            .forward_onto(&q, &placed, picture, &tokens)?;
         let tokens = norm2.forward(&tokens)?;
         let tokens = norm3.forward(&(&tokens + self.mlp.forward(&tokens)?)?)?;
         let q = (&tokens + places)?;
