@@ -232,7 +232,7 @@ fn link(blob: &Path, path: &Path, file: &str) -> io::Result<()> {
 #[cfg(unix)]
 fn symlink(blob: &Path, path: &Path, file: &str) -> io::Result<()> {
     let mut target = PathBuf::new();
-    for _ in 0..file.split('/').count() + 1 {
+    for _ in 0..=file.split('/').count() {
         target.push("..");
     }
     target.push("blobs");

@@ -162,9 +162,8 @@ impl Client {
                 repo,
             },
             // To a stranger the hub says this about private repositories as well, and with 401.
-            (401 | 404, "RepoNotFound", None) => not_seen(page),
-            (404, ..) => not_seen(page),
-            (401, _, None) | (403, _, None) => Error::NoToken {
+            (401, "RepoNotFound", None) | (404, ..) => not_seen(page),
+            (401 | 403, _, None) => Error::NoToken {
                 repo,
                 page,
                 tokens_page,

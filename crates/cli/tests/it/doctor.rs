@@ -39,6 +39,17 @@ fn a_sound_program_finds_the_known_packs_and_says_what_there_is() {
         "{check}"
     );
 
+    // In a process of their own the models do the same.
+    let report = place.sh("doctor --json --isolate").exits(0).json();
+    assert_eq!(
+        report["self_check"]["detector"]["found"],
+        check["detector"]["found"]
+    );
+    assert_eq!(
+        report["self_check"]["embedder"]["kept"],
+        check["embedder"]["kept"]
+    );
+
     let text = place.sh("doctor").exits(0).stdout;
     for part in [
         "built with",
