@@ -103,7 +103,7 @@ def choose_prompts(classes, seen_in_part, count, rng):
     out = []
     for slot in range(count):
         missing = slot % 2 == 1 if slot < 2 else rng.random() < 0.3
-        if slot == 0 and rng.random() < 0.65:
+        if slot == 0 and rng.random() < 0.9:
             out.append((CLASS_OF[PRODUCT], phrase_for(PRODUCT, rng)))
         elif missing or not have:
             if absent and rng.random() < 0.85:
@@ -125,11 +125,13 @@ def of_class(classes, wanted):
 
 
 class Scenes(torch.utils.data.IterableDataset):
-    """Batches without end; `seed` and the number of the first batch decide everything."""
+    """Batches without end; `seed` and the number of the first batch decide everything. Behind the
+    `pictures` that are asked about come `more` that only the loss over all words looks at."""
 
-    def __init__(self, scenes, words, config, pictures, prompts, seed, first=0):
+    def __init__(self, scenes, words, config, pictures, more, prompts, seed, first=0):
         self.scenes, self.words, self.config = scenes, words, config
-        self.pictures, self.prompts, self.seed, self.first = pictures, prompts, seed, first
+        self.pictures, self.more, self.prompts = pictures, more, prompts
+        self.seed, self.first = seed, first
 
     def __iter__(self):
         torch.set_num_threads(1)
@@ -143,14 +145,16 @@ class Scenes(torch.utils.data.IterableDataset):
         side = self.config["img"]
         grid = side // self.config["patch"]
         pictures, images, prompts = [], [], []
-        for picture, index in enumerate(rng.integers(len(self.scenes), size=self.pictures)):
+        chosen = rng.integers(len(self.scenes), size=self.pictures + self.more)
+        for picture, index in enumerate(chosen):
             path, boxes, classes = self.scenes[index]
             pixels, boxes, classes, cut = augment(Image.open(path).convert("RGB"), boxes, classes,
                                                   side, rng)
             pictures.append(pixels)
             images.append({"boxes": torch.from_numpy(boxes), "classes": torch.from_numpy(classes),
                            "owner": torch.from_numpy(owners(boxes, grid))})
-            for wanted, phrase in choose_prompts(classes, cut, self.prompts, rng):
+            asked = self.prompts if picture < self.pictures else 0
+            for wanted, phrase in choose_prompts(classes, cut, asked, rng):
                 prompts.append({"picture": picture, "class": wanted,
                                 "ids": self.words.encode(phrase),
                                 "objects": torch.from_numpy(of_class(classes, wanted))})

@@ -178,6 +178,7 @@ class DenseLosses(nn.Module):
         goal = goal * inside[..., None]
         heat, sides = self.all_words(image, mean(all_words, all_mask))
         neck = DenseHead.loss(heat, sides, goal, boxes, inside)
+        neck = neck + word_loss(heat, kind, owner, inside)
 
         at = batch["picture_of"]
         wanted = torch.tensor([p["class"] for p in batch["prompts"]])
@@ -186,6 +187,18 @@ class DenseLosses(nn.Module):
         heat, sides = self.asked(memory, mean(text, text_mask)[:, None])
         asked = DenseHead.loss(heat, sides, goal, boxes[at], goal[..., 0] > 0)
         return neck, asked
+
+
+def word_loss(heat, kind, owner, inside):
+    """Cross-entropy between the words at the cells inside objects, every object counting the same."""
+    objects = owner + torch.arange(len(owner))[:, None] * (owner.max() + 1)
+    objects = objects[inside]
+    if not len(objects):
+        return heat.sum() * 0
+    cells = torch.bincount(objects)[objects]
+    first = CLASSES.index(PRODUCT) + 1
+    each = F.cross_entropy(heat[inside][:, first:], kind[inside] - first, reduction="none")
+    return (each / cells).sum() / (1 / cells).sum()
 
 
 def mean(tokens, mask):

@@ -45,14 +45,18 @@ def arguments():
     p.add_argument("--resume", action="store_true", help="go on from RUN/last.pt")
     p.add_argument("--steps", type=int, default=6000)
     p.add_argument("--minutes", type=float, default=math.inf)
-    p.add_argument("--pictures", type=int, default=6, help="pictures a step")
-    p.add_argument("--prompts", type=int, default=3, help="prompts a picture")
-    p.add_argument("--rate", type=float, default=5e-4)
-    p.add_argument("--trunk-rate", type=float, default=2e-4)
+    p.add_argument("--pictures", type=int, default=3, help="pictures a step and process")
+    p.add_argument("--prompts", type=int, default=4, help="prompts a picture")
+    p.add_argument("--more-pictures", type=int, default=6,
+                   help="pictures a step and process that only the loss over all words looks at")
+    p.add_argument("--more-until", type=float, default=0.7,
+                   help="share of the schedule with those")
+    p.add_argument("--rate", type=float, default=6e-4)
+    p.add_argument("--trunk-rate", type=float, default=8e-4)
     p.add_argument("--warm-up", type=int, default=80, help="steps")
-    p.add_argument("--copies-until", type=float, default=0.6,
+    p.add_argument("--copies-until", type=float, default=0.0,
                    help="share of the schedule with the one-to-many loss")
-    p.add_argument("--bias-every", type=int, default=4,
+    p.add_argument("--bias-every", type=int, default=8,
                    help="steps from one in which the box bias learns to the next: its gradient is a "
                         "fifth of a step's cost")
     p.add_argument("--average", type=float, default=0.997)
@@ -83,7 +87,8 @@ def step_loss(model, dense, batch, copies):
         image = model.image(normalise(batch["pictures"]))
         text, mask = model.text(torch.cat([batch["ids"], batch["all_words"]]))
         asked = len(batch["ids"])
-        found = model.ground(image, batch["picture_of"], text[:asked], mask[:asked], copies)
+        seen = image[: batch["picture_of"].max() + 1]
+        found = model.ground(seen, batch["picture_of"], text[:asked], mask[:asked], copies)
         neck, prompted = dense(image, found["memory"], text[:asked], mask[:asked], text[asked:],
                                mask[asked:], batch)
     loss, log = decoder_loss(found["layers"], Targets(batch), copies)
@@ -111,7 +116,10 @@ class Run:
             self.model.load_exported(held["model"])
             self.average.load_exported(held["average"])
             self.dense.load_state_dict(held["dense"])
+            peaks = [group["peak"] for group in self.optimiser.param_groups]
             self.optimiser.load_state_dict(held["optimiser"])
+            for group, peak in zip(self.optimiser.param_groups, peaks):
+                group["peak"] = peak
             self.step, self.seconds = held["step"], held["seconds"]
 
     def say(self, text):
@@ -147,6 +155,12 @@ class Run:
         ours, theirs = self.average.parameters(), self.model.parameters()
         torch._foreach_lerp_(list(ours), [p.detach() for p in theirs], 1 - keep)
 
+    def batches(self, scenes, words, seed, more):
+        args = self.args
+        data = Scenes(scenes, words, self.config, args.pictures, more, args.prompts, seed, self.step)
+        return iter(DataLoader(data, batch_size=None, num_workers=args.workers,
+                               prefetch_factor=4 if args.workers else None))
+
     def share(self, parameters, seconds):
         """Averages gradients, and the time that decides the schedule, over the processes."""
         if self.args.processes == 1:
@@ -165,15 +179,16 @@ class Run:
         args = self.args
         words = Words(args.merges, self.config["ctx"])
         seed = [args.seed, self.rank]
-        data = Scenes(scenes, words, self.config, args.pictures, args.prompts, seed, self.step)
-        loader = iter(DataLoader(data, batch_size=None, num_workers=args.workers,
-                                 prefetch_factor=4 if args.workers else None))
+        more = args.more_pictures if self.progress() < args.more_until else 0
+        loader = self.batches(scenes, words, seed, more)
         parameters = [p for g in self.optimiser.param_groups for p in g["params"]]
         sums, since, cpu = {}, time.monotonic(), time.process_time()
         name = "curve.jsonl" if self.rank == 0 else os.devnull
         with open(self.path.parent / name, "a") as curve:
             while (progress := self.progress()) < 1:
                 begun = time.monotonic()
+                if more and progress >= args.more_until:
+                    more, loader = 0, self.batches(scenes, words, seed, 0)
                 self.set_rate(progress)
                 for stack in self.box_bias():
                     stack.requires_grad_(self.step % args.bias_every == 0)
