@@ -3,6 +3,7 @@
 
 mod commands;
 mod configuration;
+mod demo;
 mod devices;
 mod doctor;
 mod frames;
