@@ -42,6 +42,13 @@ impl Picture {
     }
 }
 
+/// Whole pixels from `from` to `to`, held within `0..limit`.
+fn span(from: f32, to: f32, limit: usize) -> (usize, usize) {
+    let first = from.floor().clamp(0.0, limit as f32) as usize;
+    let last = to.ceil().clamp(0.0, limit as f32) as usize;
+    (first, last.max(first))
+}
+
 /// An opaque picture under the brush.
 #[derive(Clone, Debug)]
 pub(crate) struct Canvas {
@@ -76,12 +83,6 @@ impl Canvas {
         )
     }
 
-    fn span(&self, from: f32, to: f32, limit: usize) -> (usize, usize) {
-        let first = from.floor().clamp(0.0, limit as f32) as usize;
-        let last = to.ceil().clamp(0.0, limit as f32) as usize;
-        (first, last.max(first))
-    }
-
     fn blend(&mut self, at: usize, colour: Rgb, share: f32) {
         self.px[at] = mix(self.px[at], colour, share);
     }
@@ -93,8 +94,8 @@ impl Canvas {
         cover: impl Fn(f32, f32) -> f32,
         colour: impl Fn(f32, f32) -> Rgb,
     ) {
-        let (x0, x1) = self.span(bounds[0], bounds[2], self.w);
-        let (y0, y1) = self.span(bounds[1], bounds[3], self.h);
+        let (x0, x1) = span(bounds[0], bounds[2], self.w);
+        let (y0, y1) = span(bounds[1], bounds[3], self.h);
         for y in y0..y1 {
             for x in x0..x1 {
                 let (fx, fy) = (x as f32 + 0.5, y as f32 + 0.5);
@@ -159,7 +160,7 @@ impl Canvas {
     pub(crate) fn polygon(&mut self, points: &[Point], colour: Rgb, alpha: f32) {
         let top = points.iter().fold(f32::MAX, |a, p| a.min(p.1));
         let low = points.iter().fold(f32::MIN, |a, p| a.max(p.1));
-        let (y0, y1) = self.span(top, low, self.h);
+        let (y0, y1) = span(top, low, self.h);
         let mut row = vec![0.0f32; self.w];
         let mut cuts = Vec::new();
         for y in y0..y1 {
@@ -174,7 +175,7 @@ impl Canvas {
                 }
                 cuts.sort_by(f32::total_cmp);
                 for pair in cuts.chunks_exact(2) {
-                    let (x0, x1) = self.span(pair[0], pair[1], self.w);
+                    let (x0, x1) = span(pair[0], pair[1], self.w);
                     for (x, value) in row.iter_mut().enumerate().take(x1).skip(x0) {
                         let fx = x as f32;
                         let part = (fx + 1.0).min(pair[1]) - fx.max(pair[0]);
@@ -182,9 +183,9 @@ impl Canvas {
                     }
                 }
             }
-            for x in 0..self.w {
-                if row[x] > 0.0 {
-                    self.blend(y * self.w + x, colour, row[x].min(1.0) * alpha);
+            for (x, share) in row.iter().enumerate() {
+                if *share > 0.0 {
+                    self.blend(y * self.w + x, colour, share.min(1.0) * alpha);
                 }
             }
         }

@@ -323,9 +323,9 @@ impl Clip {
                 let on = gain * (1.0 - self.vignette * (du * du + dv * dv) * 2.0);
                 let factor = (on * 256.0) as i32;
                 let bits = rng.next_u64();
-                for c in 0..3 {
+                for (c, &v) in p[..3].iter().enumerate() {
                     let draw = ((bits >> (c * 16)) & 0xffff) as i32 - 0x8000;
-                    let value = i32::from(p[c]) * factor + ((draw * spread) >> 16) + 128;
+                    let value = i32::from(v) * factor + ((draw * spread) >> 16) + 128;
                     bytes.push((value >> 8).clamp(0, 255) as u8);
                 }
             }

@@ -126,17 +126,15 @@ pub fn export(
         for (&index, drawn) in batch.iter().zip(drawn) {
             let (line, frame) = drawn?;
             truth.write(&line)?;
-            match &mut clip_file {
-                Some(file) => file.write(&frame)?,
-                None => {
-                    let ending = if options.format == FrameFormat::Png {
-                        "png"
-                    } else {
-                        "jpg"
-                    };
-                    write_file(&dir.join(format!("{index:06}.{ending}")), &frame)?;
-                }
+            if let Some(file) = &mut clip_file {
+                file.write(&frame)?;
+                continue;
             }
+            let ending = match options.format {
+                FrameFormat::Png => "png",
+                FrameFormat::Jpeg | FrameFormat::Y4m => "jpg",
+            };
+            write_file(&dir.join(format!("{index:06}.{ending}")), &frame)?;
         }
         done(batch.last().map_or(0, |&last| last as u64 + 1));
     }
@@ -260,13 +258,12 @@ fn write_facings(clip: &Clip, dir: &Path, enrolled: &[Sku]) -> Result<BTreeMap<S
         }
         *facings.entry(name).or_default() += 1;
     }
-    let mut csv = String::from("sku,facings\n");
-    for (name, count) in &known {
-        csv += &format!("{name},{count}\n");
-    }
-    if strangers > 0 {
-        csv += &format!(",{strangers}\n");
-    }
+    let stranger = (strangers > 0).then_some((String::new(), strangers));
+    let rows = known.into_iter().chain(stranger);
+    let lines = rows.map(|(name, count)| format!("{name},{count}\n"));
+    let csv: String = std::iter::once("sku,facings\n".to_owned())
+        .chain(lines)
+        .collect();
     write_file(&dir.join(FACINGS_FILE), csv.as_bytes())?;
     Ok(facings)
 }
@@ -334,7 +331,7 @@ mod tests {
         let out = dir.path().join("new");
         let mut told = 0;
         let report = export(&clip, &out, &options(FrameFormat::Png, &skus[..3]), |n| {
-            told = n
+            told = n;
         })
         .unwrap();
         assert_eq!((report.frames, report.views, told), (18, 6, 18));

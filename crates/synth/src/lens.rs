@@ -29,8 +29,9 @@ impl Homography {
             for r in 0..8 {
                 if r != i {
                     let factor = rows[r][i] / rows[i][i];
-                    for c in i..9 {
-                        rows[r][c] -= factor * rows[i][c];
+                    let pivot = rows[i];
+                    for (value, above) in rows[r].iter_mut().zip(pivot).skip(i) {
+                        *value -= factor * above;
                     }
                 }
             }
@@ -100,13 +101,15 @@ pub(crate) fn warp(stage: &Stage, view: &Homography, w: usize, h: usize) -> Stag
 }
 
 /// Blurs along x and y with a Gaussian of deviation `sigma` px.
-pub(crate) fn gaussian(px: &mut Vec<Rgb>, w: usize, h: usize, sigma: f32) {
+pub(crate) fn gaussian(px: &mut [Rgb], w: usize, h: usize, sigma: f32) {
     let reach = (sigma * 2.5).ceil().max(1.0) as isize;
     let mut kernel: Vec<f32> = (-reach..=reach)
         .map(|i| (-(i as f32 / sigma).powi(2) * 0.5).exp())
         .collect();
     let total: f32 = kernel.iter().sum();
-    kernel.iter_mut().for_each(|k| *k /= total);
+    for weight in &mut kernel {
+        *weight /= total;
+    }
     let mut across = vec![[0.0f32; 3]; w * h];
     for y in 0..h {
         let row = &px[y * w..(y + 1) * w];
@@ -134,10 +137,10 @@ pub(crate) fn gaussian(px: &mut Vec<Rgb>, w: usize, h: usize, sigma: f32) {
 }
 
 /// Smears along a line of `length` px at `angle`.
-pub(crate) fn smear(px: &mut Vec<Rgb>, w: usize, h: usize, length: f32, angle: f32) {
+pub(crate) fn smear(px: &mut [Rgb], w: usize, h: usize, length: f32, angle: f32) {
     let n = (length.ceil() as usize).clamp(2, 12);
     let (sin, cos) = angle.sin_cos();
-    let source = px.clone();
+    let source = px.to_vec();
     for y in 0..h {
         for x in 0..w {
             let mut sum = [0.0f32; 3];
@@ -156,7 +159,7 @@ pub(crate) fn smear(px: &mut Vec<Rgb>, w: usize, h: usize, length: f32, angle: f
 }
 
 /// Halves the resolution by `factor` (0 to 1) and brings the size back.
-pub(crate) fn coarsen(px: &mut Vec<Rgb>, w: usize, h: usize, factor: f32) {
+pub(crate) fn coarsen(px: &mut [Rgb], w: usize, h: usize, factor: f32) {
     let (sw, sh) = (
         ((w as f32 * factor) as usize).max(2),
         ((h as f32 * factor) as usize).max(2),
@@ -194,7 +197,7 @@ pub(crate) fn coarsen(px: &mut Vec<Rgb>, w: usize, h: usize, factor: f32) {
 /// Light over the whole picture and colour of the lamps.
 pub(crate) fn light(px: &mut [Rgb], w: usize, h: usize, rng: &mut Seeded) {
     let (angle, slope) = (
-        rng.range(0.0, 6.28),
+        rng.range(0.0, std::f32::consts::TAU),
         if rng.chance(0.5) {
             rng.range(0.0, 0.6)
         } else {
@@ -252,7 +255,7 @@ pub(crate) fn light(px: &mut [Rgb], w: usize, h: usize, rng: &mut Seeded) {
 
 /// Bright bars that a pane of glass before the scene throws back.
 pub(crate) fn reflect(px: &mut [Rgb], w: usize, h: usize, rng: &mut Seeded) {
-    for _ in 0..1 + rng.below(3) {
+    for _ in 0..=rng.below(3) {
         let (lean, at, wide) = (rng.range(-0.8, 0.8), rng.unit(), rng.range(0.01, 0.08));
         let strength = rng.range(0.08, 0.4);
         for y in 0..h {

@@ -239,10 +239,12 @@ mod tests {
         assert_eq!(pick_skus(1, MAX_SKUS * 10).len(), MAX_SKUS);
     }
 
+    type Change = fn(&mut ShelfPlan);
+
     #[test]
     fn a_plan_out_of_range_says_which_range() {
         let plan = ShelfPlan::new(1, pick_skus(1, 3), 960, 540);
-        let changes: [(fn(&mut ShelfPlan), &str); 6] = [
+        let changes: [(Change, &str); 6] = [
             (|p| p.skus.clear(), "1 to 200 SKUs"),
             (|p| p.rows = 0, "1 to 6 rows"),
             (|p| p.frame_px.0 = 20, "64 to 4096 px"),

@@ -250,7 +250,7 @@ impl Room {
         let (thick, rail) = (self.thick, self.rail);
         self.stage.fill([0.0, floor, w, floor + thick], |_, y| {
             let v = (y - floor) / thick;
-            let lip = if !(0.1..0.9).contains(&v) { 0.7 } else { 1.0 };
+            let lip = if (0.1..0.9).contains(&v) { 1.0 } else { 0.7 };
             let colour = if rail && (0.1..0.9).contains(&v) {
                 [0.93, 0.93, 0.91]
             } else {

@@ -64,7 +64,7 @@ fn signs(
                 5 => strokes.push((place((a, b)), place((a + 0.15, b + 0.2)))),
                 _ => {
                     // A hook, as cursive signs have.
-                    let (r, from) = (rng.range(0.2, 0.45), rng.range(0.0, 6.28));
+                    let (r, from) = (rng.range(0.2, 0.45), rng.range(0.0, std::f32::consts::TAU));
                     let point = |i: u32| {
                         let t = from + i as f32 * 0.8;
                         place((0.5 + r * t.cos(), 0.55 + r * t.sin()))

@@ -18,7 +18,10 @@ pub(super) fn bag(
     let stand_up = family.chance(0.35);
     let teeth = family.range(0.3, 1.2);
     let bulge = view.range(0.02, 0.1);
-    let (f1, p1) = (view.range(5.0, 20.0), view.range(0.0, 6.28));
+    let (f1, p1) = (
+        view.range(5.0, 20.0),
+        view.range(0.0, std::f32::consts::TAU),
+    );
     let creases = Field::new(view, 5, 6);
     let folds = Field::new(view, 8, 10);
     let light = Light::new(view, 0.38, 0.3);

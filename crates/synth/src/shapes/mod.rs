@@ -83,8 +83,8 @@ pub(crate) fn draw(
     let mut family = Seeded::of(&[0x7368_6170, sku.family()]);
     let print = Print {
         sku,
-        pictures,
         sides,
+        pictures,
     };
     match sku.category() {
         Category::Box => boxes::folding_box(&print, &mut family, view, w, h),
@@ -144,7 +144,7 @@ mod tests {
                 let (upper, middle, lower) = (row(3), row(40), row(76));
                 match category {
                     Category::Bottle => {
-                        assert!(upper * 10 < middle * 9, "{number} {upper} {middle}")
+                        assert!(upper * 10 < middle * 9, "{number} {upper} {middle}");
                     }
                     Category::Tub => assert!(lower < row(15), "{number}"),
                     Category::Box => assert_eq!(covered, look.w * look.h),

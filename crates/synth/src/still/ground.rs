@@ -74,7 +74,7 @@ impl Build<'_> {
             let kind = rng.below(6);
             let mut c = Canvas::new(w as usize + 2, h as usize + 2, colour);
             if kind == 0 {
-                for _ in 0..1 + rng.below(5) {
+                for _ in 0..=rng.below(5) {
                     let face = Face {
                         stretch: rng.range(0.6, 1.3),
                         slant: rng.range(0.0, 0.2),

@@ -339,7 +339,7 @@ impl Build<'_> {
         let groove = board.grooved;
         self.stage.fill([0.0, y, s, y + t], |_, py| {
             let v = (py - y) / t;
-            let lip = if groove && (v < 0.14 || v > 0.86) {
+            let lip = if groove && !(0.14..=0.86).contains(&v) {
                 0.72
             } else {
                 1.0
