@@ -180,7 +180,9 @@ impl Request {
             Self::Fingerprint => FINGERPRINT,
             Self::Embed(crops) => {
                 w.count(crops.len())?;
-                crops.iter().for_each(|crop| write_size(&mut w, crop));
+                for crop in &crops {
+                    write_size(&mut w, crop);
+                }
                 pictures = crops;
                 EMBED
             }

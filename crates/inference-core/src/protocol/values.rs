@@ -171,9 +171,9 @@ fn write_detection(w: &mut Writer, detection: &Detection) -> Result<()> {
     w.text(&detection.label)?;
     w.text(&detection.prompt)?;
     w.f32(detection.score);
-    <[f32; 4]>::from(detection.bbox)
-        .into_iter()
-        .for_each(|side| w.f32(side));
+    for side in <[f32; 4]>::from(detection.bbox) {
+        w.f32(side);
+    }
     w.option(detection.track_id, |w, id| {
         w.u64(id.0);
         Ok(())
@@ -182,7 +182,9 @@ fn write_detection(w: &mut Writer, detection: &Detection) -> Result<()> {
         w.u32(mask.width());
         w.u32(mask.height());
         w.count(mask.runs().len())?;
-        mask.runs().iter().for_each(|run| w.u32(*run));
+        for run in mask.runs() {
+            w.u32(*run);
+        }
         Ok(())
     })
 }
