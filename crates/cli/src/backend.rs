@@ -72,9 +72,12 @@ pub(crate) fn route(models: &ModelSettings) -> Result<Route, InferenceError> {
     )
 }
 
+/// What a device is for each type, or why it cannot be used.
+pub(crate) type Answers = Vec<(DtypeArg, Result<String, InferenceError>)>;
+
 /// Every device a build may have, and for each type what the device is here or why it cannot be
 /// used.
-pub(crate) fn devices() -> Vec<(DeviceArg, Vec<(DtypeArg, Result<String, InferenceError>)>)> {
+pub(crate) fn devices() -> Vec<(DeviceArg, Answers)> {
     let types = [DtypeArg::F32, DtypeArg::Bf16, DtypeArg::F16];
     let about = |answer: &dyn Fn(DtypeArg) -> Result<String, InferenceError>| {
         types.map(|dtype| (dtype, answer(dtype))).into()

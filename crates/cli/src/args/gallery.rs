@@ -71,7 +71,7 @@ pub(crate) struct GalleryArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum GalleryCommand {
     /// Add SKUs, or new views of SKUs that are enrolled; nothing is taken out.
-    Add(GalleryAddArgs),
+    Add(Box<GalleryAddArgs>),
     /// Take SKUs out.
     Remove {
         /// The SKUs, by the names of their folders.

@@ -20,6 +20,7 @@ pub(crate) fn run(
 ) -> anyhow::Result<Exit> {
     match args.command {
         GalleryCommand::Add(add) => {
+            let add = *add;
             let mut gallery = Gallery::open(&add.gallery)?;
             let (settings, models) = (add.settings, add.models);
             take_in(

@@ -37,7 +37,7 @@ pub(crate) fn run(cli: Cli, printer: &Arc<Printer>) -> anyhow::Result<Exit> {
         Command::Gallery(args) => gallery::run(args, config()?, printer),
         Command::Eval(args) => eval::run(args, config()?, printer),
         Command::Worker => worker::run(),
-        Command::Models(args) => models::run(args, config()?, printer),
+        Command::Models(args) => models::run(args, &config()?, printer),
         Command::Doctor(args) => doctor::run(*args, &cli.global, printer),
         Command::Synth(args) => synth::run(&args, printer),
         Command::Completions { shell } => completions::run(shell, printer),

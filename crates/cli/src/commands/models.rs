@@ -173,7 +173,7 @@ struct Found {
 
 pub(crate) fn run(
     args: ModelsArgs,
-    config: Config,
+    config: &Config,
     printer: &Arc<Printer>,
 ) -> anyhow::Result<Exit> {
     let hub = |typed: HubSettings| weights::hub(&typed.prefer(config.models.hub.clone()));
