@@ -152,6 +152,8 @@ fn the_help_lists_the_commands_and_a_slip_gets_the_nearest() {
     Usage: shelfscan [OPTIONS] <COMMAND>
 
     Commands:
+      demo         Draw a shelf, enrol its products, scan it and hold the counts against the truth: a
+                   first look that needs nothing but this program
       scan         Find, follow, identify and count products in videos, pictures or a camera's view
       probe        Say what is in a source, or which cameras there are
       report       Make a page with counts, pictures and a timeline out of the results of a scan
@@ -162,6 +164,7 @@ fn the_help_lists_the_commands_and_a_slip_gets_the_nearest() {
       models       Get the large models, and see which are there
       doctor       Say what this program and this machine can do, and try the models on a picture whose
                    packs are known
+      synth        Draw a clip of a shelf with its exact truth, and pictures to enrol its products with
       completions  Print a completion script for a shell
       man          Print the manual
       help         Print this message or the help of the given subcommand(s)
