@@ -26,7 +26,7 @@ mod models {
         };
         let options = DetectOptions {
             masks: false,
-            tiling: Tiling::Layers {
+            tiling: Tiling::Grid {
                 columns: 2,
                 rows: 2,
             },
