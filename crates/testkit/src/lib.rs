@@ -8,7 +8,8 @@ pub mod hub;
 pub mod metrics;
 pub mod packs;
 pub mod scripted;
-pub mod seeded;
 pub mod shared;
 pub mod shelf;
 pub mod truth;
+
+pub use shelfscan_synth::seeded;
