@@ -15,6 +15,8 @@ use std::{
 const TAIL_BYTES: usize = 16 << 10;
 /// Lines of it that an error shows.
 const TAIL_LINES: usize = 20;
+/// Stands for standard error that carried nothing.
+pub(crate) const NO_WORDS: &str = "(none)";
 /// How often a process is asked whether it has ended.
 const POLL: Duration = Duration::from_millis(5);
 /// How long the last of standard error may take after its process has ended.
@@ -193,6 +195,9 @@ impl Tail {
     /// The last lines, without what a terminal would act on.
     fn text(&self) -> String {
         let bytes: Vec<u8> = self.kept.iter().copied().collect();
+        if bytes.is_empty() {
+            return NO_WORDS.into();
+        }
         let text = String::from_utf8_lossy(&bytes);
         let mut lines: Vec<&str> = text.lines().collect();
         if self.cut && lines.len() > 1 {
@@ -222,6 +227,11 @@ mod tests {
         let text = tail.text();
         assert!(text.starts_with("line 19980\n"), "{text}");
         assert!(text.ends_with("\nline 19999"), "{text}");
+    }
+
+    #[test]
+    fn a_worker_that_printed_nothing_is_said_to_have_printed_nothing() {
+        assert_eq!(Tail::default().text(), NO_WORDS);
     }
 
     #[test]

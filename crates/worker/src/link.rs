@@ -10,7 +10,7 @@ use std::{
 use shelfscan_inference_core::protocol::{Encoded, Response};
 
 use crate::{
-    command::{Process, Started},
+    command::{NO_WORDS, Process, Started},
     wire::{self, Arrived},
 };
 
@@ -125,7 +125,7 @@ impl Link {
                 process.end();
                 process.last_words()
             }
-            None => String::new(),
+            None => NO_WORDS.into(),
         }
     }
 

@@ -13,7 +13,7 @@ use shelfscan_inference_core::{
 
 use crate::{
     client::{WorkerEmbedder, WorkerProvider},
-    command::WorkerCommand,
+    command::{NO_WORDS, WorkerCommand},
     link::Link,
     turns::Turns,
 };
@@ -147,7 +147,7 @@ impl Worker {
             let link = (self.shared.launch)().map_err(|e| InferenceError::Worker {
                 call,
                 reason: format!("it did not start ({e})"),
-                stderr_tail: String::new(),
+                stderr_tail: NO_WORDS.into(),
             })?;
             state.now = Now::Running(link);
             state.generation += 1;
@@ -296,7 +296,7 @@ fn down(call: &'static str) -> InferenceError {
     InferenceError::Worker {
         call,
         reason: "it has failed before and is not running; warm it up to start it anew".into(),
-        stderr_tail: String::new(),
+        stderr_tail: NO_WORDS.into(),
     }
 }
 
