@@ -12,9 +12,12 @@ use candle_core::Tensor;
 use places::{shared, small_config};
 use shelfscan_inference_core::TrackId;
 use shelfscan_model_kit::ops::{Sampling, resize_2d};
-use shelfscan_sam3::tracker::{
-    Click, ClickKind, Decoded, MaskPropagator, MemoryPrecision, SessionOptions, Slot,
-    TrackerFeatures, TrackerSession,
+use shelfscan_sam3::{
+    MaskLogits,
+    tracker::{
+        Click, ClickKind, Contest, Decoded, MaskPropagator, MemoryPrecision, SessionOptions, Slot,
+        TrackerFeatures, TrackerSession,
+    },
 };
 use tracker_support::{Model, Stages, as_logits, floats, frame};
 
@@ -434,4 +437,32 @@ fn the_memory_encoder_follows_the_reference_on_masks_of_another_size() {
     stages.check("memenc_unit.out", &out, FEATURES);
     let positions = tracker.positions.transpose(1, 2).unwrap();
     stages.check("memenc_unit.pos", &positions, 1e-5);
+}
+
+#[test]
+fn overlapping_masks_are_settled_as_in_the_reference() {
+    let Some(all) = shared("sam3/fixtures") else {
+        return;
+    };
+    let stages = Stages::open(&all.join("common/nms_overlap.safetensors"));
+    let (shape, values) = stages.get("overlap.logits");
+    let (count, side) = (shape[0], shape[2]);
+    let masks = MaskLogits { side, values };
+    let contest = Contest::hold(&masks, count, side).unwrap();
+    let mut settled = masks.values.clone();
+    for (i, plane) in settled.chunks_exact_mut(side * side).enumerate() {
+        contest.settle(i, plane);
+    }
+    stages.check_values("overlap.pixelwise", &settled, 1e-6);
+    let mut shrunk = masks.values.clone();
+    let lost = contest.shrunk(0.3);
+    assert!(lost.contains(&true) && lost.contains(&false));
+    for (plane, lost) in shrunk.chunks_exact_mut(side * side).zip(lost) {
+        if lost {
+            for v in plane {
+                *v = v.min(-10.0);
+            }
+        }
+    }
+    stages.check_values("overlap.area_shrink_suppressed", &shrunk, 1e-6);
 }

@@ -39,7 +39,9 @@ fn tracker() -> Outcome<Arc<Tracker>> {
     let (config, file) = (config(), tempfile::NamedTempFile::new()?);
     let (layout, mut seed) = (Tracker::layout(&config)?, 1);
     SafetensorsWriter::new(DType::F32).write(file.path(), &layout, |_, out| {
-        out.iter_mut().for_each(|v| *v = noise(&mut seed));
+        for v in out {
+            *v = noise(&mut seed);
+        }
     })?;
     let checkpoint = Checkpoint::open(file.path())?;
     let reader = WeightReader::new(checkpoint, DType::F32, &Device::Cpu);

@@ -177,7 +177,7 @@ impl Rotary {
     #[allow(clippy::needless_pass_by_value)]
     pub(crate) fn turn(&self, x: Tensor, places: usize) -> Result<Tensor> {
         let (b, n, heads, d) = x.dims4()?;
-        if d != self.head_dim || places > n || places % self.tokens != 0 {
+        if d != self.head_dim || places > n || !places.is_multiple_of(self.tokens) {
             candle_core::bail!(
                 "rotary table of {} tokens got {places} places of {:?}",
                 self.tokens,

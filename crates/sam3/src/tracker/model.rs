@@ -333,24 +333,6 @@ impl Tracker {
             .where_cond(pointers, &gone)
     }
 
-    /// Pointers `[n, c]` in the slots of their objects, `[buckets, slots, c]`; zeros in the others.
-    pub(crate) fn in_slots(&self, pointers: &Tensor, slots: &Multiplex) -> Result<Tensor> {
-        let run = || {
-            let (n, d) = pointers.dims2()?;
-            let row = |slot: &Slot| match slot {
-                Slot::Object(object) => *object as u32,
-                Slot::Free | Slot::Removed => n as u32,
-            };
-            let rows: Vec<u32> = slots.buckets().iter().flatten().map(row).collect();
-            let zeros = Tensor::zeros((1, d), pointers.dtype(), pointers.device())?;
-            let padded = Tensor::cat(&[pointers, &zeros], 0)?;
-            let rows = Tensor::new(rows, pointers.device())?;
-            let muxed = padded.index_select(&rows, 0)?;
-            muxed.reshape((slots.buckets().len(), slots.slots(), d))
-        };
-        run().at(STAGE)
-    }
-
     /// The pointers of masks that are given: `masks` is `[n, 1, s, s]` of 0 and 1 with `s` 16 times
     /// the side of the token map, `empty` says which have no pixel. Gives `[n, c]`.
     ///
@@ -570,6 +552,24 @@ impl Tracker {
         let added = missing.to_dtype(self.dtype)?.matmul(&self.no_object)?;
         added.reshape((1, (), 1, 1))
     }
+}
+
+/// Pointers `[n, c]` in the slots of their objects, `[buckets, slots, c]`; zeros in the others.
+pub(crate) fn in_slots(pointers: &Tensor, slots: &Multiplex) -> Result<Tensor> {
+    let run = || {
+        let (n, d) = pointers.dims2()?;
+        let row = |slot: &Slot| match slot {
+            Slot::Object(object) => *object as u32,
+            Slot::Free | Slot::Removed => n as u32,
+        };
+        let rows: Vec<u32> = slots.buckets().iter().flatten().map(row).collect();
+        let zeros = Tensor::zeros((1, d), pointers.dtype(), pointers.device())?;
+        let padded = Tensor::cat(&[pointers, &zeros], 0)?;
+        let rows = Tensor::new(rows, pointers.device())?;
+        let muxed = padded.index_select(&rows, 0)?;
+        muxed.reshape((slots.buckets().len(), slots.slots(), d))
+    };
+    run().at(STAGE)
 }
 
 /// A map and its tokens.

@@ -13,7 +13,7 @@ use super::{
     features::TrackerFeatures,
     given::Given,
     memory_attention::{MemoryPrecision, MemoryTokens},
-    model::Tracker,
+    model::{Tracker, in_slots},
     prompt::Click,
     roster::{Placed, Roster},
     state::{Newest, State},
@@ -141,7 +141,7 @@ impl TrackerSession {
         let masks = on_host(&clicked.masks)?;
         let s = self.roster.open(&[id]);
         let slots = &self.roster.states()[s].slots;
-        let pointers = self.tracker.in_slots(&clicked.pointers, slots)?;
+        let pointers = in_slots(&clicked.pointers, slots)?;
         let newest = Newest {
             frame,
             masks: MaskLogits {
@@ -210,7 +210,7 @@ impl TrackerSession {
         drop(memory);
         let decoded = tracker.decode(&conditioned, slots)?;
         let objects = tracker.draw(&decoded, tracker.propagation_fine(seen)?, slots)?;
-        let pointers = tracker.in_slots(&objects.pointers, slots)?;
+        let pointers = in_slots(&objects.pointers, slots)?;
         let newest = Newest {
             frame,
             masks: on_host(&objects.masks)?,
@@ -394,7 +394,9 @@ impl MaskPropagator for TrackerSession {
                 let mut planes = enlarge(&masks.masks, &which, side)?;
                 for (i, plane) in which.iter().zip(planes.chunks_exact_mut(side * side)) {
                     if shrunk[*i] {
-                        plane.iter_mut().for_each(|v| *v = v.min(LOST));
+                        for v in plane {
+                            *v = v.min(LOST);
+                        }
                     }
                 }
                 Ok((planes, side))
@@ -504,7 +506,9 @@ mod tests {
         let mut seed = 7;
         SafetensorsWriter::new(DType::F32)
             .write(file.path(), &layout, |_, out| {
-                out.iter_mut().for_each(|v| *v = 0.3 * noise(&mut seed));
+                for v in out {
+                    *v = 0.3 * noise(&mut seed);
+                }
             })
             .unwrap();
         let checkpoint = Checkpoint::open(file.path()).unwrap();
