@@ -20,7 +20,10 @@ const GRACE: Duration = Duration::from_millis(500);
 /// What the threads at the two streams tell.
 enum Event {
     Arrived(Arrived),
+    /// A stream broke; how the process ended says more.
     Broken(String),
+    /// Something else arrived, which says more than how the process ended.
+    Nonsense(String),
 }
 
 /// The streams of a worker, and its process when it has one.
@@ -99,6 +102,7 @@ impl Link {
                 header.call, self.calls
             )),
             Ok(Event::Broken(reason)) => Err(self.why(reason)),
+            Ok(Event::Nonsense(reason)) => Err(reason),
             Err(RecvTimeoutError::Timeout) => Err(format!(
                 "it gave no answer within {} s and was ended",
                 deadline.as_secs_f64()
@@ -147,10 +151,10 @@ fn tell(events: &SyncSender<Event>, read: Result<Option<Arrived>, wire::WireErro
     let (event, more) = match read {
         Ok(Some(arrived)) => (Event::Arrived(arrived), true),
         Ok(None) => (Event::Broken("it closed its output".into()), false),
-        Err(wire::WireError::Protocol(error)) => (
-            Event::Broken(format!("it answered nonsense: {error}")),
-            false,
-        ),
+        Err(wire::WireError::Protocol(error)) => {
+            let text = format!("it answered nonsense: {error}");
+            (Event::Nonsense(text), false)
+        }
         Err(error) => (Event::Broken(error.to_string()), false),
     };
     events.send(event).is_ok() && more

@@ -240,7 +240,7 @@ mod tests {
             thread::spawn(move || serve(|_| make(), their_input, their_output));
             Link::over(our_input, our_output)
         };
-        let options = WorkerOptions::default().with_deadline(Duration::from_secs(600));
+        let options = WorkerOptions::default().with_deadline(Duration::from_mins(10));
         Worker::launched_by(Box::new(launch), Vec::new(), options)
     }
 

@@ -36,8 +36,8 @@ pub struct WorkerOptions {
 impl Default for WorkerOptions {
     fn default() -> Self {
         Self {
-            deadline: Duration::from_secs(120),
-            warmup_deadline: Duration::from_secs(120),
+            deadline: Duration::from_mins(2),
+            warmup_deadline: Duration::from_mins(2),
         }
     }
 }

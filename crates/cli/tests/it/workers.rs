@@ -23,9 +23,9 @@ use crate::{
 
 const SHELFSCAN: &str = env!("CARGO_BIN_EXE_shelfscan");
 /// Longer than any call of a worker that is well takes, also on a busy machine.
-const PATIENT: Duration = Duration::from_secs(300);
-/// A picture cut into 65 costs a worker seconds.
-const SLOW: &str = r#"{"models":{"tiles":"8x8"}}"#;
+const PATIENT: Duration = Duration::from_mins(5);
+/// A picture cut into 17 keeps a worker busy for a while.
+const SLOW: &str = r#"{"models":{"tiles":"4x4"}}"#;
 const PLAIN: &str = r#"{"models":{"tiles":"off"}}"#;
 
 /// A worker with all the time in the world.
@@ -110,7 +110,7 @@ fn pid(id: u32) -> Pid {
 /// Waits until a process that is not our child is gone.
 #[track_caller]
 fn is_gone_soon(id: u32) {
-    let end = Instant::now() + Duration::from_secs(60);
+    let end = Instant::now() + Duration::from_mins(1);
     while test_kill_process(pid(id)).is_ok() && !is_zombie(id) {
         assert!(Instant::now() < end, "process {id} outlives its parent");
         thread::sleep(Duration::from_millis(20));
@@ -192,7 +192,7 @@ fn a_worker_that_hangs_at_the_end_is_given_five_seconds() {
 #[test]
 fn a_worker_that_writes_something_else_is_named_as_such() {
     let garbage = worker(
-        shell("echo 'loading, please wait a moment'; echo to the log >&2; exec \"$0\" worker"),
+        shell("echo to the log >&2; echo 'loading, please wait a moment'; exec \"$0\" worker"),
         PLAIN,
     );
     let (reason, log) = failed_in("warmup", garbage.provider(cold()).warmup());
