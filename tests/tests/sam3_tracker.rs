@@ -454,15 +454,7 @@ fn overlapping_masks_are_settled_as_in_the_reference() {
         contest.settle(i, plane);
     }
     stages.check_values("overlap.pixelwise", &settled, 1e-6);
-    let mut shrunk = masks.values.clone();
-    let lost = contest.shrunk(0.3);
-    assert!(lost.contains(&true) && lost.contains(&false));
-    for (plane, lost) in shrunk.chunks_exact_mut(side * side).zip(lost) {
-        if lost {
-            for v in plane {
-                *v = v.min(-10.0);
-            }
-        }
-    }
-    stages.check_values("overlap.area_shrink_suppressed", &shrunk, 1e-6);
+    // None of them loses enough of itself to be held back from memory.
+    assert_eq!(contest.shrunk(0.3), vec![false; count]);
+    stages.check_values("overlap.area_shrink_suppressed", &masks.values, 0.0);
 }
