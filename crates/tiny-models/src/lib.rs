@@ -1,6 +1,6 @@
 //! Two small trained models, compiled in.
 //!
-//! `shelf-tiny` finds products with SAM 3.1's detector at 6 million parameters, `pack-tiny` tells
+//! `shelf-tiny` finds products with SAM 3.1's detector at 5.2 million parameters, `pack-tiny` tells
 //! SKUs apart with DINOv2's structure at 2.8 million. They were trained by this project so that
 //! the whole way from video to counted facings runs without a download; their cards in
 //! `models/*/README.md` give their data, figures and limits. The large models run through the same
@@ -13,7 +13,7 @@
 //! assert!(SHELF_TINY.weights.len() <= 12_000_000 && PACK_TINY.weights.len() <= 12_000_000);
 //! ```
 //!
-//! There are no cargo features; whoever links this crate carries 18 MB. It knows no model code:
+//! There are no cargo features; whoever links this crate carries 16 MB. It knows no model code:
 //! hand the bytes to a loader that takes them from memory.
 
 /// One model: what a folder with it would hold.
