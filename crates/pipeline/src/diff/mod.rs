@@ -255,7 +255,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{frames::match_boxes, *};
-    use crate::{DetectionRecord, FrameRecord};
+    use crate::{DetectionRecord, FrameRecord, names};
 
     fn detection(label: &str, x: f32, score: f32, track: Option<u64>) -> DetectionRecord {
         DetectionRecord {
