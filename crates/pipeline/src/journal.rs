@@ -535,7 +535,10 @@ mod tests {
         let Err(error) = resume(&on("cuda:0", "bf16")) else {
             panic!("another type was asked for");
         };
-        assert!(error.to_string().contains("in f32, these do in bf16"), "{error}");
+        assert!(
+            error.to_string().contains("in f32, these do in bf16"),
+            "{error}"
+        );
     }
 
     #[test]

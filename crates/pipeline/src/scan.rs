@@ -315,8 +315,7 @@ impl Scanner {
         )?;
         // A provider that failed in an earlier source starts anew; a warm one has nothing to do.
         let ready = self.provider.warmup().map_err(PipelineError::from);
-        let opened =
-            ready.and_then(|()| Ok((self.opener)(&plan.source, &self.plan.options.read)?));
+        let opened = ready.and_then(|()| Ok((self.opener)(&plan.source, &self.plan.options.read)?));
         let reader = match opened {
             Ok(reader) => reader,
             Err(error) => {

@@ -20,8 +20,8 @@ fn card(dtype: DType) -> Option<Placement> {
 }
 
 fn embedder(place: Placement) -> Dinov2Embedder {
-    let weights = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../tests/fixtures/dinov2/plain.safetensors");
+    let weights =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/dinov2/plain.safetensors");
     let mut options = EmbedderOptions::default();
     options.load.heads = Some(3);
     Dinov2Embedder::at(weights, options, place)
@@ -47,7 +47,9 @@ fn vectors_of_a_card_are_those_of_the_cpu() {
 
 #[test]
 fn weights_loaded_by_one_thread_are_right_on_eight_others() {
-    let Some(place) = card(DType::F32) else { return };
+    let Some(place) = card(DType::F32) else {
+        return;
+    };
     let embedder = embedder(place);
     std::thread::scope(|scope| scope.spawn(|| embedder.warmup().unwrap()).join().unwrap());
     let wanted = embedder.embed(&crops()).unwrap();

@@ -20,8 +20,8 @@ fn gpu(dtype: DType) -> Option<Placement> {
 }
 
 fn embedder(place: Placement) -> Dinov2Embedder {
-    let weights = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../tests/fixtures/dinov2/plain.safetensors");
+    let weights =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/dinov2/plain.safetensors");
     let mut options = EmbedderOptions::default();
     options.load.heads = Some(3);
     Dinov2Embedder::at(weights, options, place)

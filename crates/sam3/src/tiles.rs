@@ -288,7 +288,10 @@ mod tests {
         let merged = merge(found, 1000, 600);
         assert_eq!(merged.len(), 2, "{merged:?}");
         for object in [tall, small] {
-            assert!(merged.iter().any(|f| f.bbox.iou(&object) > 0.99), "{object:?}");
+            assert!(
+                merged.iter().any(|f| f.bbox.iou(&object) > 0.99),
+                "{object:?}"
+            );
         }
     }
 

@@ -39,13 +39,20 @@ fn the_demo_counts_an_unseen_shelf_and_names_no_stranger() {
         .sum();
     let there: i64 = known.iter().map(|s| truth[*s]).sum();
     assert!(right * 100 >= there * 95, "{right} of {there}: {counts:?}");
-    assert!(wrong * 20 <= there, "{wrong} too many: {counts:?} {truth:?}");
+    assert!(
+        wrong * 20 <= there,
+        "{wrong} too many: {counts:?} {truth:?}"
+    );
 
     for sku in known {
         assert!(ran.stdout.contains(sku.as_str()), "{}", ran.stdout);
     }
     assert!(ran.stdout.contains("Report: shelfscan-demo/report.html"));
-    assert!(ran.stderr.contains("built in: shelf-tiny"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("built in: shelf-tiny"),
+        "{}",
+        ran.stderr
+    );
     let page = place.read("shelfscan-demo/report.html");
     assert!(page.contains("Against the truth"), "no table of the truth");
     let run = place.read("shelfscan-demo/scan/clip/run.json");
