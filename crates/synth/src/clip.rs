@@ -464,33 +464,39 @@ fn expose(shelf: &Shelf, view: &Homography, w: usize, h: usize) -> (Vec<[u8; 4]>
 fn smeared(px: &[[u8; 4]], w: usize, h: usize, step: (f32, f32)) -> Vec<[u8; 4]> {
     let length = step.0.hypot(step.1);
     let taps = (length.ceil() as usize).clamp(2, 16);
+    let reach = w as isize - 1;
     let offsets: Vec<(isize, isize)> = (0..taps)
         .map(|i| {
             let t = i as f32 / (taps - 1) as f32 - 0.5;
-            ((step.0 * t).round() as isize, (step.1 * t).round() as isize)
+            let dx = (step.0 * t).round() as isize;
+            (dx.clamp(-reach, reach), (step.1 * t).round() as isize)
         })
         .collect();
     let mut out = Vec::with_capacity(px.len());
-    let mut sums = vec![[0u16; 3]; w];
+    let mut sums = vec![[0u16; 4]; w];
+    let add = |sum: &mut [u16; 4], p: &[u8; 4]| {
+        for (s, &v) in sum.iter_mut().zip(p) {
+            *s += u16::from(v);
+        }
+    };
     for y in 0..h {
-        sums.fill([0; 3]);
+        sums.fill([0; 4]);
         for &(dx, dy) in &offsets {
             let sy = (y as isize + dy).clamp(0, h as isize - 1) as usize;
             let row = &px[sy * w..(sy + 1) * w];
-            // The part of the row for which no edge has to be watched runs without a test.
+            // Between `from` and `to` no edge has to be watched; beyond, the row's ends go on.
             let from = (-dx).clamp(0, w as isize) as usize;
             let to = (w as isize - dx).clamp(0, w as isize) as usize;
-            for (x, sum) in sums.iter_mut().enumerate() {
-                let inside = x >= from && x < to;
-                let sx = if inside {
-                    (x as isize + dx) as usize
-                } else {
-                    (x as isize + dx).clamp(0, w as isize - 1) as usize
-                };
-                let p = row[sx];
-                for c in 0..3 {
-                    sum[c] += u16::from(p[c]);
-                }
+            let (first, last) = (row[0], row[w - 1]);
+            let inner = &row[(from as isize + dx) as usize..(to as isize + dx) as usize];
+            for sum in &mut sums[..from] {
+                add(sum, &first);
+            }
+            for (sum, p) in sums[from..to].iter_mut().zip(inner) {
+                add(sum, p);
+            }
+            for sum in &mut sums[to..] {
+                add(sum, &last);
             }
         }
         out.extend(sums.iter().map(|s| {
@@ -637,6 +643,16 @@ mod tests {
                 .sum()
         };
         assert!(contrast(&smeared) * 10 < contrast(&sharp) * 8);
+    }
+
+    #[test]
+    fn a_smear_longer_than_the_picture_is_wide_stays_within_it() {
+        let px: Vec<[u8; 4]> = (0..6u8).map(|i| [i * 40, 10, 200, 0]).collect();
+        for step in [(400.0, 0.0), (-400.0, 3.0), (2.0, -90.0), (0.0, 7.0)] {
+            let out = smeared(&px, 3, 2, step);
+            assert_eq!(out.len(), 6);
+            assert!(out.iter().all(|p| p[1] == 10 && p[2] == 200 && p[0] <= 200));
+        }
     }
 
     #[test]

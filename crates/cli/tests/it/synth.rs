@@ -10,7 +10,18 @@ fn a_drawn_folder_is_scanned_replayed_and_counted_right() {
     let drawn = place
         .sh("synth --seed 3 --frames 16 --size 240x160 --skus 4 --strangers 1 --views 2 --out drawn")
         .exits(0);
-    insta::assert_snapshot!(drawn.stdout, @"");
+    insta::assert_snapshot!(drawn.stdout, @r"
+    SKU                      views  facings
+    grisia-cistycha-5218064   none        7
+    grisia-grodroo-5218060       2        7
+    grisia-wasee-5218061         2        4
+    shas-duzoobre-3847690        2        1
+    shus-chixstoo-7775820        2        7
+    16 frames of 26 facings in drawn; truth in truth.jsonl and facings.csv
+    scan it:   shelfscan scan drawn --pictures-per-sec 10 --out RUN
+    replay it: shelfscan scan drawn --pictures-per-sec 10 --detections drawn/truth.jsonl --out RUN
+    enrol it:  shelfscan enroll drawn/views --gallery GALLERY
+    ");
     assert_eq!(drawn.stderr, "");
     let pictures = fs::read_dir(place.path("drawn")).unwrap();
     let frames = pictures.filter(|e| {
