@@ -315,18 +315,22 @@ impl Clip {
         let mut rng = Seeded::of(&[0x6e6f_6973, self.seed, index as u64]);
         // An even distribution of this width has the wanted deviation; noise in 1/256 levels.
         let spread = (self.noise_levels.max(0.0) * 3.464 * 256.0) as i32;
-        let mut bytes = Vec::with_capacity(px.len() * 3);
-        for (y, row) in px.chunks_exact(w as usize).enumerate() {
-            let dv = (y as f32 + 0.5) / h as f32 - 0.5;
-            for (x, p) in row.iter().enumerate() {
-                let du = (x as f32 + 0.5) / w as f32 - 0.5;
-                let on = gain * (1.0 - self.vignette * (du * du + dv * dv) * 2.0);
+        let across: Vec<f32> = (0..w)
+            .map(|x| ((x as f32 + 0.5) / w as f32 - 0.5).powi(2))
+            .collect();
+        let mut bytes = vec![0u8; px.len() * 3];
+        let rows = px.chunks_exact(w as usize);
+        for ((y, row), out) in rows.enumerate().zip(bytes.chunks_exact_mut(w as usize * 3)) {
+            let dv = ((y as f32 + 0.5) / h as f32 - 0.5).powi(2);
+            for ((p, du), out) in row.iter().zip(&across).zip(out.chunks_exact_mut(3)) {
+                let on = gain * (1.0 - self.vignette * (du + dv) * 2.0);
                 let factor = (on * 256.0) as i32;
-                let bits = rng.next_u64();
-                for (c, &v) in p[..3].iter().enumerate() {
-                    let draw = ((bits >> (c * 16)) & 0xffff) as i32 - 0x8000;
-                    let value = i32::from(v) * factor + ((draw * spread) >> 16) + 128;
-                    bytes.push((value >> 8).clamp(0, 255) as u8);
+                let mut bits = rng.next_u64();
+                for (value, &v) in out.iter_mut().zip(p) {
+                    let draw = (bits & 0xffff) as i32 - 0x8000;
+                    bits >>= 16;
+                    let lit = i32::from(v) * factor + ((draw * spread) >> 16) + 128;
+                    *value = (lit >> 8).clamp(0, 255) as u8;
                 }
             }
         }
