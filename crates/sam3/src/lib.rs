@@ -1,4 +1,4 @@
-//! SAM 3.1 in candle: text-prompted detection.
+//! SAM 3.1 in candle: text-prompted detection and tracking.
 //!
 //! A port of Meta's Segment Anything with Concepts, release 3.1, written from a description of the
 //! published code and checked stage by stage against its numbers. A picture goes through the image
@@ -28,6 +28,7 @@
 //!
 //! * [`Sam3`] answers in source pixels, with tiles, masks and notices.
 //! * [`Detector`] gives the stages one by one, for trackers and for comparison.
+//! * [`tracker`] follows objects through a video by memory that up to 16 of them share.
 //! * [`load_detector`] opens Meta's pickle or safetensors, the single file for ComfyUI, and
 //!   mlx-community's conversion, and accounts for every tensor in them.
 //!
