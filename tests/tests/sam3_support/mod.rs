@@ -6,7 +6,7 @@ mod places;
 use std::path::PathBuf;
 
 use candle_core::{DType, Device, Tensor};
-pub use places::{fixture, root, shared, small_config};
+pub use places::{fixture, shared, small_config};
 use shelfscan_model_kit::weights::{Checkpoint, SafetensorsWriter, TensorSpec, WeightReader};
 use shelfscan_sam3::Detector;
 
