@@ -202,7 +202,12 @@ fn a_folder_of_pictures_and_pushed_frames_give_the_same_tracks() {
     }
     let name = folder.path().to_str().unwrap();
     let pictures = Source::parse(name).unwrap();
-    let options = ScanOptions::default();
+    let mut options = ScanOptions {
+        prompts: vec![TextPrompt::new("red box").unwrap()],
+        ..ScanOptions::default()
+    };
+    // Random weights lose what they follow soon.
+    options.associate.confirm_hits = 1;
     let plan = ScanPlan::new(options.clone(), vec![pictures.clone()], None, None).unwrap();
     let report = Scanner::new(plan, Box::new(make())).run().unwrap();
     let scanned = &report.sources[0];
