@@ -563,7 +563,9 @@ mod tests {
                 let mask = found.mask.unwrap();
                 assert_eq!(mask.bounding_box(), Some(object.bbox));
                 let ids = drawn.truth.ids.iter();
-                let area = ids.filter(|&&id| u64::from(id) == object.track_id.0).count();
+                let area = ids
+                    .filter(|&&id| u64::from(id) == object.track_id.0)
+                    .count();
                 assert_eq!(mask.area(), area as u64);
                 assert_eq!(found.track_id, Some(object.track_id));
                 assert!(object.visible >= MIN_VISIBLE && object.visible <= 1.0);
