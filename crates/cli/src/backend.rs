@@ -183,8 +183,12 @@ pub(crate) fn open_embedder(
 }
 
 /// One line about the models of a scan that nobody chose, and `None` when somebody did.
-pub(crate) fn about_builtin(models: &ModelSettings, gallery: bool) -> Option<String> {
-    let detector = models.weights.is_none().then(builtin::about_detector);
+pub(crate) fn about_builtin(
+    models: &ModelSettings,
+    detects: bool,
+    gallery: bool,
+) -> Option<String> {
+    let detector = (detects && models.weights.is_none()).then(builtin::about_detector);
     let embedder = (gallery && models.embedder_weights.is_none()).then(builtin::about_embedder);
     let mut parts = detector.into_iter().chain(embedder).flatten();
     let first = parts.next()?;

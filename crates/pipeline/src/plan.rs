@@ -125,6 +125,7 @@ impl ScanPlan {
 fn check(options: &ScanOptions) -> Result<()> {
     let usage = |text: String| Err(PipelineError::Usage(text));
     options.read.validate()?;
+    options.associate.validate()?;
     if options.prompts.is_empty() {
         return usage("no prompt; give at least one, such as --prompt product".into());
     }

@@ -86,10 +86,8 @@ pub(crate) fn run(args: &ScanArgs, config: Config, printer: &Arc<Printer>) -> an
         detect_every: settings.detect_every,
         threads: settings.threads,
     };
-    if model
-        && let Some(line) =
-            backend::about_builtin(&configuration.models, settings.gallery.is_some())
-    {
+    let gallery = settings.gallery.is_some();
+    if let Some(line) = backend::about_builtin(&configuration.models, model, gallery) {
         printer.note(&line);
     }
     // Recorded detections without a gallery need no model, and so no device.

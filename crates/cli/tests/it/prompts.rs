@@ -105,11 +105,16 @@ fn several_phrases_are_found_in_one_pass_and_tagged() {
 }
 
 #[test]
-fn without_a_model_and_without_detections_the_error_says_how_to_get_them() {
+fn without_weights_and_without_detections_the_built_in_model_looks_and_says_so() {
     let place = Place::new();
     place.pan("a", 3, 2);
-    let ran = place.sh("scan a.y4m --out out").exits(2);
-    assert!(ran.stderr.contains("--detections"), "{}", ran.stderr);
-    assert!(ran.stderr.contains("--weights"), "{}", ran.stderr);
-    assert!(!place.path("out").exists());
+    let ran = place.sh("scan a.y4m --out out").exits(0);
+    assert!(
+        ran.stderr.contains("built in: shelf-tiny"),
+        "{}",
+        ran.stderr
+    );
+    assert!(ran.stderr.contains("by association"), "{}", ran.stderr);
+    let run = place.json("out/a.y4m/run.json");
+    assert_eq!(run["provider"]["models"][0]["model"], "shelf-tiny");
 }
