@@ -1,6 +1,10 @@
 //! The models that are compiled in, when they are.
 
 #[cfg(feature = "tiny-models")]
+#[allow(
+    clippy::unnecessary_wraps,
+    reason = "a build without the models has the same functions and answers with nothing"
+)]
 mod models {
     use std::borrow::Cow;
 

@@ -198,7 +198,12 @@ fn git_sha1(bytes: &[u8]) -> String {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
+    bytes.iter().fold(String::new(), |mut text, b| {
+        for digit in [b >> 4, b & 15] {
+            text.extend(char::from_digit(u32::from(digit), 16));
+        }
+        text
+    })
 }
 
 fn serve(stream: TcpStream, port: u16, state: &Mutex<State>) {
@@ -245,7 +250,7 @@ fn request(stream: &TcpStream) -> Option<(Asked, Option<String>)> {
                     .split('-')
                     .next()?
                     .parse()
-                    .ok()
+                    .ok();
             }
             "authorization" => token = value.strip_prefix("Bearer ").map(ToOwned::to_owned),
             _ => {}

@@ -140,7 +140,7 @@ impl VideoModel for Scene {
                     let [x0, y0, x1, y1] = thing.cells.map(unit);
                     raw.scores.push(thing.score);
                     raw.boxes
-                        .push([(x0 + x1) / 2.0, (y0 + y1) / 2.0, x1 - x0, y1 - y0]);
+                        .push([x0.midpoint(x1), y0.midpoint(y1), x1 - x0, y1 - y0]);
                     raw.masks.values.extend(rectangle(self.side, thing.cells));
                 }
             }

@@ -21,7 +21,6 @@ use shelfscan_video::FrameDirWriter;
 
 use crate::{
     args::{Cli, DemoArgs},
-    config::Config,
     exit::{Exit, Usage},
     printer::{Printer, clean_cell},
     report::{Report, Truth, default_path},
@@ -42,12 +41,10 @@ const JPEG_QUALITY: u8 = 90;
 /// A pack counts as shown when half of it is in view in this many frames.
 const SHOWN_FRAMES: u32 = 3;
 
-pub(crate) fn run(args: DemoArgs, config: Config, printer: &Arc<Printer>) -> anyhow::Result<Exit> {
-    // Only what is built in, whatever a settings file in this folder says.
-    drop(config);
-    make_room(&args)?;
+pub(crate) fn run(args: &DemoArgs, printer: &Arc<Printer>) -> anyhow::Result<Exit> {
+    make_room(args)?;
     let places = Places::below(&args.out);
-    let known = draw(&args, &places, printer)?;
+    let known = draw(args, &places, printer)?;
     let started = Instant::now();
     let words = [
         vec![
@@ -226,7 +223,8 @@ fn write_truth(clip: &Clip, known: &[Sku], path: &Path) -> anyhow::Result<()> {
     fs::write(path, text).with_context(|| format!("writing {}", path.display()))
 }
 
-/// Runs a command as if it had been typed, without its own results on standard output.
+/// Runs a command as if it had been typed, without its own results on standard output, and with what is
+/// built in alone, whatever a settings file in this folder says.
 fn step(words: &[String], printer: &Arc<Printer>) -> anyhow::Result<Exit> {
     let typed = ["shelfscan", "--no-config"]
         .into_iter()

@@ -28,7 +28,7 @@ use crate::{
 pub(crate) fn run(cli: Cli, printer: &Arc<Printer>) -> anyhow::Result<Exit> {
     let config = || Config::load(&cli.global);
     match cli.command {
-        Command::Demo(args) => demo::run(args, config()?, printer),
+        Command::Demo(args) => demo::run(&args, printer),
         Command::Scan(args) => scan::run(&args, config()?, printer),
         Command::Probe(args) => probe::run(args, config()?, printer),
         Command::Report(args) => report::run(args, config()?, printer),

@@ -206,7 +206,8 @@ fn summaries(dir: &Path) -> Vec<SummaryRow> {
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| {
             let name = path.file_name().and_then(|n| n.to_str());
-            name.is_some_and(|n| n.starts_with("summary") && n.ends_with(".json"))
+            name.is_some_and(|n| n.starts_with("summary"))
+                && path.extension().is_some_and(|e| e == "json")
         })
         .collect();
     paths.sort();

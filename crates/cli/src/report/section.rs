@@ -347,10 +347,11 @@ impl Context<'_> {
                 facing.last_frame
             ),
         ));
-        let facts: String = facts
+        let facts = facts
             .into_iter()
-            .map(|(name, value)| format!("<dt>{name}</dt><dd>{value}</dd>"))
-            .collect();
+            .fold(String::new(), |text, (name, value)| {
+                text + &format!("<dt>{name}</dt><dd>{value}</dd>")
+            });
         format!(
             "<article class=\"card\" id=\"{}\" style=\"--sku:{}\">{picture}<h4>#{} {}</h4><dl>{facts}</dl></article>\n",
             self.anchor(facing.facing_id),
@@ -552,10 +553,11 @@ fn facts(source: &SourceRun) -> String {
         let digits: String = gallery.chars().take(12).collect();
         facts.push(("gallery", format!("<code>{}</code>", safe(&digits))));
     }
-    let rows: String = facts
+    let rows = facts
         .into_iter()
-        .map(|(name, value)| format!("<tr><th scope=\"row\">{name}</th><td>{value}</td></tr>\n"))
-        .collect();
+        .fold(String::new(), |text, (name, value)| {
+            text + &format!("<tr><th scope=\"row\">{name}</th><td>{value}</td></tr>\n")
+        });
     format!(
         "<div class=\"wide\"><table class=\"facts\">\n<caption>Source and frames</caption>\n<tbody>\n{rows}</tbody></table></div>\n"
     )

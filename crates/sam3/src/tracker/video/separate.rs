@@ -95,8 +95,8 @@ mod tests {
             let after: Vec<Vec<u8>> = masks.iter().map(Mask::to_binary).collect();
             for pixel in 0..32 * 24 {
                 let owner = order.iter().find(|i| before[**i][pixel] != 0);
-                for i in 0..masks.len() {
-                    prop_assert_eq!(after[i][pixel] != 0, owner == Some(&i));
+                for (i, mask) in after.iter().enumerate() {
+                    prop_assert_eq!(mask[pixel] != 0, owner == Some(&i));
                 }
             }
         }
