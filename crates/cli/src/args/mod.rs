@@ -1,5 +1,11 @@
 //! What was typed: clap structs and nothing else.
 
+#![allow(
+    rustdoc::bare_urls,
+    rustdoc::broken_intra_doc_links,
+    reason = "these comments are the help, where brackets mean what may be left out"
+)]
+
 mod demo;
 mod diff;
 mod gallery;
