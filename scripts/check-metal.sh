@@ -21,7 +21,7 @@ cargo fetch --quiet
 aside=$(mktemp -d)
 trap 'rm -rf "$aside"' EXIT
 cp -r "$(fetched objc2-metal)" "$aside/objc2-metal"
-sed -i '/link(name = "Metal", kind = "framework")/d' "$aside/objc2-metal/src/lib.rs"
+sed -i '/link(name = "Metal", kind = "framework")/d' "$aside/objc2-metal/src/generated/mod.rs"
 for crate in inference-core model-kit dinov2 sam3; do
     mkdir -p "$aside/crates"
     ln -s "$root/crates/$crate" "$aside/crates/$crate"
