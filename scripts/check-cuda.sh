@@ -21,6 +21,8 @@ while (($#)); do
     case "$1" in
         --version)
             echo 'nvcc: NVIDIA (R) Cuda compiler driver'
+            echo 'a stand-in that compiles nothing'
+            echo 'made for type checks'
             echo 'Cuda compilation tools, release 13.0, V13.0.88'
             exit
             ;;
