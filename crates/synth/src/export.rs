@@ -143,7 +143,7 @@ pub fn export(
         file.finish()?;
     }
     write_views(dir, options)?;
-    let facings = write_facings(clip, dir, options.enrolled)?;
+    let facings = write_facings(clip, &dir.join(FACINGS_FILE), options.enrolled)?;
     Ok(ExportReport {
         frames: clip.len() as u64,
         facings,
@@ -241,9 +241,13 @@ fn write_views(dir: &Path, options: &ExportOptions) -> Result<()> {
     })
 }
 
-/// Writes how many facings of each SKU the clip shows. SKUs without views are one row without a
-/// name, as whoever counts them can only say that they are strangers.
-fn write_facings(clip: &Clip, dir: &Path, enrolled: &[Sku]) -> Result<BTreeMap<String, u64>> {
+/// Writes how many facings of each SKU the clip shows, as a table with the columns `sku` and
+/// `facings`, and returns them by name. SKUs that are not enrolled are one row without a name, as
+/// whoever counts them can only say that they are strangers.
+///
+/// # Errors
+/// [`SynthError::Io`].
+pub fn write_facings(clip: &Clip, path: &Path, enrolled: &[Sku]) -> Result<BTreeMap<String, u64>> {
     let mut facings: BTreeMap<String, u64> = BTreeMap::new();
     let (mut known, mut strangers) = (BTreeMap::<String, u64>::new(), 0);
     for facing in clip.facings() {
@@ -264,7 +268,7 @@ fn write_facings(clip: &Clip, dir: &Path, enrolled: &[Sku]) -> Result<BTreeMap<S
     let csv: String = std::iter::once("sku,facings\n".to_owned())
         .chain(lines)
         .collect();
-    write_file(&dir.join(FACINGS_FILE), csv.as_bytes())?;
+    write_file(path, csv.as_bytes())?;
     Ok(facings)
 }
 

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt::Write,
     fs,
     path::{Path, PathBuf},
     sync::Arc,
@@ -16,6 +15,7 @@ use serde::Deserialize;
 use shelfscan_pipeline::names;
 use shelfscan_synth::{
     CameraPath, Clip, HELD_OUT_FROM, Motion, Shelf, ShelfPlan, Sku, draw_crop, pick_skus,
+    write_facings,
 };
 use shelfscan_video::FrameDirWriter;
 
@@ -38,8 +38,6 @@ const FRAMES_PER_SEC: u32 = 5;
 /// Frame widths of shelf that come into view in a second, there and back.
 const LENGTH_PER_SEC: f32 = 0.19;
 const JPEG_QUALITY: u8 = 90;
-/// A pack counts as shown when half of it is in view in this many frames.
-const SHOWN_FRAMES: u32 = 3;
 
 pub(crate) fn run(args: &DemoArgs, printer: &Arc<Printer>) -> anyhow::Result<Exit> {
     make_room(args)?;
@@ -185,7 +183,7 @@ fn draw(
             writer.write(&draw_crop(*sku, view, VIEW_SIDE_PX, &[]), view)?;
         }
     }
-    write_truth(&clip, &known, &places.truth)?;
+    write_facings(&clip, &places.truth, &known)?;
     Ok(known.iter().map(|sku| sku.slug()).collect())
 }
 
@@ -202,25 +200,6 @@ fn split(skus: &[Sku]) -> (Vec<Sku>, Vec<Sku>) {
         .collect();
     let known = skus.iter().filter(|s| !strangers.contains(s)).copied();
     (known.collect(), strangers)
-}
-
-fn write_truth(clip: &Clip, known: &[Sku], path: &Path) -> anyhow::Result<()> {
-    let mut rows: BTreeMap<String, u64> = BTreeMap::new();
-    for facing in clip.facings() {
-        if facing.frames_half_seen >= SHOWN_FRAMES {
-            let name = if known.contains(&facing.sku) {
-                facing.sku.slug()
-            } else {
-                String::new()
-            };
-            *rows.entry(name).or_default() += 1;
-        }
-    }
-    let mut text = String::from("sku,facings\n");
-    for (sku, facings) in rows {
-        writeln!(text, "{sku},{facings}")?;
-    }
-    fs::write(path, text).with_context(|| format!("writing {}", path.display()))
 }
 
 /// Runs a command as if it had been typed, without its own results on standard output, and with what is
