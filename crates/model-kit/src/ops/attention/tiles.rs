@@ -290,10 +290,10 @@ impl WithSimd for Block<'_> {
                     let panel = &values[col * nk + key * w..][..len * w];
                     let sums = &mut self.sums[row * width..][..(last_row + 1) * width];
                     match w / S::F32_LANES {
-                        4 => add_panel::<S, 4>(simd, p, panel, sums, width, col),
-                        3 => add_panel::<S, 3>(simd, p, panel, sums, width, col),
-                        2 => add_panel::<S, 2>(simd, p, panel, sums, width, col),
-                        _ => add_panel::<S, 1>(simd, p, panel, sums, width, col),
+                        4 => put_panel::<S, 4, true>(simd, p, panel, sums, width, col),
+                        3 => put_panel::<S, 3, true>(simd, p, panel, sums, width, col),
+                        2 => put_panel::<S, 2, true>(simd, p, panel, sums, width, col),
+                        _ => put_panel::<S, 1, true>(simd, p, panel, sums, width, col),
                     }
                 }
             }
@@ -323,33 +323,18 @@ impl Tile<'_> {
         for (col, w) in self.shape.panels(padded) {
             let panel = &self.keys[col * d..][..w * d];
             match w / S::F32_LANES {
-                4 => put_panel::<S, 4>(simd, a, panel, out, self.stride, col),
-                3 => put_panel::<S, 3>(simd, a, panel, out, self.stride, col),
-                2 => put_panel::<S, 2>(simd, a, panel, out, self.stride, col),
-                _ => put_panel::<S, 1>(simd, a, panel, out, self.stride, col),
+                4 => put_panel::<S, 4, false>(simd, a, panel, out, self.stride, col),
+                3 => put_panel::<S, 3, false>(simd, a, panel, out, self.stride, col),
+                2 => put_panel::<S, 2, false>(simd, a, panel, out, self.stride, col),
+                _ => put_panel::<S, 1, false>(simd, a, panel, out, self.stride, col),
             }
         }
     }
 }
 
+/// Puts the product of six rows and a panel into the columns from `col` on, or adds it to them.
 #[inline(always)]
-fn put_panel<S: Simd, const N: usize>(
-    simd: S,
-    a: [&[f32]; ROWS],
-    panel: &[f32],
-    out: &mut [f32],
-    stride: usize,
-    col: usize,
-) {
-    let sums = product::<S, N>(simd, a, panel);
-    for (row, sums) in out.chunks_mut(stride).zip(&sums) {
-        let (cells, _) = S::as_mut_simd_f32s(&mut row[col..][..N * S::F32_LANES]);
-        cells.copy_from_slice(sums);
-    }
-}
-
-#[inline(always)]
-fn add_panel<S: Simd, const N: usize>(
+fn put_panel<S: Simd, const N: usize, const ADD: bool>(
     simd: S,
     a: [&[f32]; ROWS],
     panel: &[f32],
@@ -361,7 +346,11 @@ fn add_panel<S: Simd, const N: usize>(
     for (row, sums) in out.chunks_mut(stride).zip(&sums) {
         let (cells, _) = S::as_mut_simd_f32s(&mut row[col..][..N * S::F32_LANES]);
         for (cell, sum) in cells.iter_mut().zip(sums) {
-            *cell = simd.add_f32s(*cell, *sum);
+            *cell = if ADD {
+                simd.add_f32s(*cell, *sum)
+            } else {
+                *sum
+            };
         }
     }
 }
