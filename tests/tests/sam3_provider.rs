@@ -4,10 +4,10 @@
 mod sam3_support;
 #[path = "sam3_support/tracker.rs"]
 mod tracker_support;
-#[path = "sam3_support/whole.rs"]
-mod whole;
 
-use sam3_support::{Reference, fixture, shared, small_config, write_checkpoint};
+use sam3_support::{
+    Reference, fixture, shared, small_config, whole::whole_checkpoint, write_checkpoint,
+};
 use shelfscan_inference_core::{
     FrameTime, InferenceError, InferenceProvider, RgbImage, SourceId, TextPrompt, VideoFrame,
 };
@@ -18,7 +18,6 @@ use shelfscan_sam3::{DetectOptions, Detector};
 use shelfscan_testkit::conformance::check_provider;
 use shelfscan_video::{ReadOptions, Source};
 use tracker_support::{Stages, frame};
-use whole::whole_checkpoint;
 
 fn frames() -> Vec<VideoFrame> {
     pan(3)

@@ -2,13 +2,15 @@
 #![allow(dead_code, unreachable_pub)]
 
 mod places;
+pub mod whole;
 
 use std::path::PathBuf;
 
 use candle_core::{DType, Device, Tensor};
 pub use places::{fixture, shared, small_config};
-use shelfscan_model_kit::weights::{Checkpoint, SafetensorsWriter, TensorSpec, WeightReader};
+use shelfscan_model_kit::weights::{Checkpoint, TensorSpec, WeightReader};
 use shelfscan_sam3::Detector;
+pub use whole::write_checkpoint;
 
 /// Values kept of each stage tensor, as in the script that cut the fixtures.
 const LIMIT: usize = 192;
@@ -128,23 +130,6 @@ fn compare(stage: &str, got: &[f32], want: &[f32], bar: f32) {
         mean <= f64::from(bar) / 10.0,
         "{stage}: off by {mean} on average"
     );
-}
-
-/// Writes weights in f32 to a temporary safetensors file.
-pub fn write_checkpoint(weights: &[(TensorSpec, Vec<f32>)]) -> tempfile::NamedTempFile {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let specs: Vec<TensorSpec> = weights.iter().map(|(spec, _)| spec.clone()).collect();
-    let (mut last, mut at) = (usize::MAX, 0);
-    SafetensorsWriter::new(DType::F32)
-        .write(file.path(), &specs, |i, out| {
-            if i != last {
-                (last, at) = (i, 0);
-            }
-            out.copy_from_slice(&weights[i].1[at..at + out.len()]);
-            at += out.len();
-        })
-        .unwrap();
-    file
 }
 
 /// The reference's picture, normalised in half precision as its video loader does.

@@ -1,4 +1,5 @@
-//! All weights of a small model, where the reference lies beside the workspace.
+//! Small checkpoints: written from values, or all weights of a small model where the reference lies
+//! beside the workspace.
 #![allow(dead_code, unreachable_pub)]
 
 use std::path::Path;
@@ -22,6 +23,11 @@ pub fn whole_checkpoint(all: &Path, folder: &str) -> tempfile::NamedTempFile {
         }
     }
     weights.sort_by(|a, b| a.0.key.cmp(&b.0.key));
+    write_checkpoint(&weights)
+}
+
+/// Writes weights in f32 to a temporary safetensors file.
+pub fn write_checkpoint(weights: &[(TensorSpec, Vec<f32>)]) -> tempfile::NamedTempFile {
     let file = tempfile::NamedTempFile::new().unwrap();
     let specs: Vec<TensorSpec> = weights.iter().map(|(spec, _)| spec.clone()).collect();
     let (mut last, mut at) = (usize::MAX, 0);
