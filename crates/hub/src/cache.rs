@@ -101,15 +101,14 @@ impl RepoCache {
         let path = self.snapshot(commit, file.file());
         make_parent(&path)?;
         let blob = self.blob(hash);
-        let pid = std::process::id();
-        let fresh = with_suffix(&path, &format!(".{pid}.new"));
+        let fresh = fresh_name(&path);
         link(&blob, &fresh, file.file())
             .and_then(|()| fs::rename(&fresh, &path))
             .map_err(io_error(&path))?;
         if !is_commit(file.revision()) {
             let path = self.root.join("refs").join(file.revision());
             make_parent(&path)?;
-            let fresh = with_suffix(&path, &format!(".{pid}.new"));
+            let fresh = fresh_name(&path);
             fs::write(&fresh, commit)
                 .and_then(|()| fs::rename(&fresh, &path))
                 .map_err(io_error(&path))?;
@@ -245,9 +244,12 @@ fn symlink(_: &Path, _: &Path, _: &str) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+/// What `path` is called until it is whole. Threads publish one file at the same time, so a process's
+/// number alone would not keep them apart.
+fn fresh_name(path: &Path) -> PathBuf {
+    let (process, thread) = (std::process::id(), std::thread::current().id());
     let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(suffix);
+    name.push(format!(".{process}-{thread:?}.new"));
     path.with_file_name(name)
 }
 
@@ -294,6 +296,26 @@ mod tests {
         fs::write(repo.blob(HASH), "weights").unwrap();
         repo.publish(file, COMMIT, HASH).unwrap();
         repo.find(file).unwrap()
+    }
+
+    #[test]
+    fn threads_that_publish_one_file_do_not_take_it_from_each_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = HubFile::new("me/packs", "main", "w.pt").unwrap();
+        let found = published(dir.path(), &file);
+        let repo = RepoCache::new(dir.path(), file.repo());
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        let path = repo.publish(&file, COMMIT, HASH).unwrap();
+                        assert_eq!(path, found.path);
+                    }
+                });
+            }
+        });
+        let left = fs::read_dir(found.path.parent().unwrap()).unwrap().count();
+        assert_eq!(left, 1);
     }
 
     #[test]
