@@ -7,6 +7,7 @@ pub mod conformance;
 pub mod hub;
 pub mod metrics;
 pub mod packs;
+pub mod program;
 pub mod scripted;
 pub mod shared;
 pub mod shelf;

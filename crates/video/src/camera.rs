@@ -256,6 +256,8 @@ fn parse_avfoundation_devices(messages: &str) -> Vec<CameraInfo> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    #[cfg(unix)]
+    use shelfscan_testkit::program::write_program;
 
     use super::*;
 
@@ -331,7 +333,6 @@ mod tests {
     #[cfg(unix)]
     #[test]
     fn a_wrong_index_names_the_cameras_that_open() {
-        use std::os::unix::fs::PermissionsExt;
         let root = tempfile::tempdir().unwrap();
         let at = |name: &str| root.path().join(name);
         for index in [0, 2, 3] {
@@ -342,8 +343,7 @@ mod tests {
         // Stands in for ffmpeg: cameras 0 and 2 name a mode, 3 is busy.
         let script = "#!/bin/sh\nfor last; do :; done\ncase \"$last\" in\n*video0|*video2) echo '[v @ 0x1] Raw : yuyv422 : YUYV : 640x480 1280x720' >&2;;\n*) echo 'Device or resource busy' >&2;;\nesac\nexit 1\n";
         let program = at("tool");
-        std::fs::write(&program, script).unwrap();
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&program, script).unwrap();
         let ffmpeg = FfmpegInfo {
             path: program,
             version: "7.0".into(),

@@ -137,6 +137,9 @@ fn ffprobe_beside(ffmpeg: &Path) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    #[cfg(unix)]
+    use shelfscan_testkit::program::write_program;
+
     use super::*;
 
     #[test]
@@ -177,12 +180,10 @@ mod tests {
     #[cfg(unix)]
     #[test]
     fn an_old_or_a_foreign_program_is_told_apart_from_a_missing_one() {
-        use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         for line in ["ffmpeg version 4.4.2 Copyright", "hello"] {
             let path = folder.path().join("tool");
-            std::fs::write(&path, format!("#!/bin/sh\necho '{line}'\n")).unwrap();
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+            write_program(&path, &format!("#!/bin/sh\necho '{line}'\n")).unwrap();
             let error = find_ffmpeg(&FfmpegLocation::Path(path)).unwrap_err();
             assert!(
                 matches!(error, VideoError::FfmpegUnusable { .. }),

@@ -1,11 +1,11 @@
 //! A decoder that floods, hangs or dies, played by a shell script.
 
 use std::{
-    os::unix::fs::PermissionsExt,
     path::PathBuf,
     time::{Duration, Instant},
 };
 
+use shelfscan_testkit::program::write_program;
 use shelfscan_video::{
     FfmpegLocation, FrameReader, ReadOptions, ReadStatus, Source, VideoError, open,
 };
@@ -43,8 +43,7 @@ impl StandIn {
         let script = format!(
             "#!/bin/sh\ncase \"$1\" in -version) echo 'ffmpeg version 7.0 stand-in'; exit 0;; esac\n{FUNCTIONS}\n{body}\n"
         );
-        std::fs::write(&program, script).unwrap();
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&program, &script).unwrap();
         std::fs::write(folder.path().join("clip.bin"), b"no matter").unwrap();
         let mut options = ReadOptions {
             ffmpeg: FfmpegLocation::Path(program),

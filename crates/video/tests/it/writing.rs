@@ -1,6 +1,8 @@
 //! Clips written through ffmpeg and read back.
 
 use shelfscan_inference_core::RgbImage;
+#[cfg(unix)]
+use shelfscan_testkit::program::write_program;
 use shelfscan_video::{ClipOptions, ClipWriter, ReadOptions, Source, VideoError, probe};
 
 use crate::common::{ffmpeg, mean_difference, read};
@@ -113,15 +115,10 @@ fn a_clip_that_fails_or_is_given_up_leaves_nothing_behind() {
 #[cfg(unix)]
 #[test]
 fn an_encoder_that_dies_gives_its_last_words() {
-    use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("encoder");
-    std::fs::write(
-        &program,
-        "#!/bin/sh\necho 'Unknown encoder libx264' >&2\nexit 1\n",
-    )
-    .unwrap();
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let script = "#!/bin/sh\necho 'Unknown encoder libx264' >&2\nexit 1\n";
+    write_program(&program, script).unwrap();
     let ffmpeg = shelfscan_video::FfmpegInfo {
         path: program,
         version: "7.0".into(),
