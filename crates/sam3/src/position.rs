@@ -75,6 +75,20 @@ pub(crate) fn sine_ages(ages: &[f32], channels: usize) -> Vec<f32> {
     out
 }
 
+/// Tokens of a square of `grid` patches in squares of `side`, which has to divide it: the places in
+/// rows of each token in turn.
+fn window_order(grid: usize, side: usize) -> Vec<usize> {
+    let count = grid / side.max(1);
+    let mut order = Vec::with_capacity(grid * grid);
+    for (down, across) in (0..count * count).map(|i| (i / count, i % count)) {
+        for y in 0..side {
+            let first = (down * side + y) * grid + across * side;
+            order.extend(first..first + side);
+        }
+    }
+    order
+}
+
 /// Rotation angles of the tokens of a square of patches.
 ///
 /// Adjacent channels make a pair; the first half of a head's pairs turns with the column, the
@@ -107,6 +121,24 @@ impl Rotary {
             sin: angles.iter().map(|a| a.sin()).collect(),
             tokens: side * side,
             head_dim,
+        }
+    }
+
+    /// The same square with its tokens in squares of `side`, one after the other.
+    pub(crate) fn in_windows(&self, side: usize) -> Self {
+        let half = self.head_dim / 2;
+        let grid = self.tokens.isqrt();
+        let order = window_order(grid, side);
+        let sorted = |table: &[f32]| -> Vec<f32> {
+            let rows = order
+                .iter()
+                .filter_map(|at| table.get(at * half..(at + 1) * half));
+            rows.flatten().copied().collect()
+        };
+        Self {
+            cos: sorted(&self.cos),
+            sin: sorted(&self.sin),
+            ..*self
         }
     }
 
@@ -276,6 +308,14 @@ impl InplaceOp1 for Turn<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn windows_are_taken_row_by_row_and_their_tokens_too() {
+        assert_eq!(
+            window_order(4, 2),
+            [0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15]
+        );
+    }
 
     #[test]
     fn turning_in_place_equals_turning_with_tensor_operators() {

@@ -52,14 +52,29 @@ impl Block {
         })
     }
 
-    /// `x` `[b, grid * grid, c]`.
-    fn forward(&self, x: &Tensor, grid: usize, rotary: &Rotary) -> Result<Tensor> {
+    /// `x` `[b, grid * grid, c]`, with the tokens of each window one after the other where
+    /// `in_windows`, row by row otherwise.
+    fn forward(
+        &self,
+        x: &Tensor,
+        grid: usize,
+        in_windows: bool,
+        rotary: &Rotary,
+    ) -> Result<Tensor> {
         let x = match self.window {
             None => {
                 let qkv = self
                     .qkv
                     .forward_normed(x, &self.norm1, Activation::Identity)?;
                 self.proj.forward_residual(&self.mix(qkv, rotary)?, x)?
+            }
+            Some(side) if in_windows => {
+                let qkv = self
+                    .qkv
+                    .forward_normed(x, &self.norm1, Activation::Identity)?;
+                let qkv = qkv.reshape(((), side * side, qkv.dim(D::Minus1)?))?;
+                let mixed = self.mix(qkv, rotary)?.reshape(x.shape())?;
+                self.proj.forward_residual(&mixed, x)?
             }
             Some(side) => {
                 let windows = to_windows(&self.norm1.forward(x)?, grid, side)?;
@@ -149,8 +164,19 @@ pub struct VisionTrunk {
     blocks: Vec<Block>,
     window_rotary: Rotary,
     global_rotary: Rotary,
+    /// Side of the windows where they fill the grid without padding. Then the tokens are brought
+    /// into the order of the windows once, and what the global blocks turn by is in that order too:
+    /// nothing else in a block depends on the order.
+    sorted: Option<Sorted>,
     grid: usize,
     patch: usize,
+}
+
+/// Tokens in the order of their windows.
+#[derive(Clone, Debug)]
+struct Sorted {
+    side: usize,
+    global_rotary: Rotary,
 }
 
 impl VisionTrunk {
@@ -181,6 +207,12 @@ impl VisionTrunk {
             check_table(&weights.pp("attn"), rotary)?;
             blocks.push(Block::new(&weights, config, global)?);
         }
+        let (grid, side_of_window) = (config.grid(), config.vit_window);
+        let fills = side_of_window > 0 && grid.is_multiple_of(side_of_window);
+        let sorted = fills.then(|| Sorted {
+            side: side_of_window,
+            global_rotary: global_rotary.in_windows(side_of_window),
+        });
         Ok(Self {
             patches: made(patches, weights)?,
             positions: made(tile(&table, side, config.grid()), weights)?,
@@ -188,7 +220,8 @@ impl VisionTrunk {
             blocks,
             window_rotary,
             global_rotary,
-            grid: config.grid(),
+            sorted,
+            grid,
             patch,
         })
     }
@@ -242,17 +275,30 @@ impl VisionTrunk {
         }
         let x = self.patches.forward_patches(picture, self.patch)?;
         let mut x = self.norm.forward(&x.broadcast_add(&self.positions)?)?;
+        let sorted = self.sorted.as_ref();
+        let (global_rotary, in_rows) = match sorted {
+            None => (&self.global_rotary, None),
+            Some(sorted) => {
+                let shape = x.shape().clone();
+                x = to_windows(&x, self.grid, sorted.side)?.reshape(shape)?;
+                (&sorted.global_rotary, Some(sorted.side))
+            }
+        };
+        let in_rows = |x: &Tensor| match in_rows {
+            Some(side) => from_windows(x, x.dim(0)?, self.grid, side),
+            None => Ok(x.clone()),
+        };
         for block in &self.blocks {
             let rotary = match block.window {
                 Some(_) => &self.window_rotary,
-                None => &self.global_rotary,
+                None => global_rotary,
             };
-            x = block.forward(&x, self.grid, rotary)?;
+            x = block.forward(&x, self.grid, sorted.is_some(), rotary)?;
             if let Some(keep) = keep.as_deref_mut() {
-                keep.push(x.clone());
+                keep.push(in_rows(&x)?);
             }
         }
-        Ok(x)
+        in_rows(&x)
     }
 }
 
@@ -285,7 +331,8 @@ fn check_table(weights: &WeightReader, rotary: &Rotary) -> crate::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use candle_core::Device;
+    use candle_core::{DType, Device};
+    use shelfscan_model_kit::weights::{Checkpoint, SafetensorsWriter};
 
     use super::*;
 
@@ -300,6 +347,61 @@ mod tests {
             back.flatten_all().unwrap().to_vec1::<f32>().unwrap(),
             x.flatten_all().unwrap().to_vec1::<f32>().unwrap()
         );
+    }
+
+    fn trunk_of_waves() -> VisionTrunk {
+        let config = Sam3Config {
+            vit_dim: 32,
+            vit_heads: 2,
+            vit_depth: 3,
+            vit_window: 2,
+            vit_global_blocks: vec![1],
+            vit_mlp_ratio: Some(2.0),
+            patch_size: 4,
+            image_size: 24,
+            pretrain_img_size: 8,
+            ..Sam3Config::sam3_1()
+        };
+        let wanted = WeightReader::recording(DType::F16, &Device::Cpu);
+        VisionTrunk::new(&wanted, &config).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut n = 0;
+        SafetensorsWriter::new(DType::F32)
+            .write(file.path(), &wanted.specs(), |_, out| {
+                for v in out {
+                    n += 1;
+                    *v = (n as f32 * 0.618).sin() * 0.3;
+                }
+            })
+            .unwrap();
+        let checkpoint = Checkpoint::open(file.path()).unwrap();
+        let weights = WeightReader::new(checkpoint, DType::F32, &Device::Cpu);
+        VisionTrunk::new(&weights, &config).unwrap()
+    }
+
+    #[test]
+    fn the_order_of_the_windows_changes_no_feature() {
+        let sorted = trunk_of_waves();
+        assert!(sorted.sorted.is_some());
+        let mut in_rows = sorted.clone();
+        in_rows.sorted = None;
+        let values: Vec<f32> = (0..2 * 3 * 24 * 24)
+            .map(|i| (i as f32 * 0.37).cos())
+            .collect();
+        let picture = Tensor::from_vec(values, (2, 3, 24, 24), &Device::Cpu).unwrap();
+        let (a, b) = (
+            sorted.forward_stages(&picture).unwrap(),
+            in_rows.forward_stages(&picture).unwrap(),
+        );
+        for (a, b) in a.blocks.iter().zip(&b.blocks) {
+            let gap = (a - b).unwrap().abs().unwrap().max_all().unwrap();
+            let gap = gap.to_scalar::<f32>().unwrap();
+            // The same sums in another order.
+            assert!(gap < 1e-4, "{gap}");
+        }
+        let last = sorted.forward(&picture).unwrap();
+        let gap = (last - a.blocks.last().unwrap()).unwrap().abs().unwrap();
+        assert!(gap.max_all().unwrap().to_scalar::<f32>().unwrap() < 1e-9);
     }
 
     #[test]
