@@ -38,18 +38,22 @@ impl Reference {
     }
 
     fn picture(&self) -> RgbImage {
-        let side = self.side as usize;
-        let mut pixels = vec![0u8; side * side * 3];
-        for [x0, y0, x1, y1, colour @ ..] in &self.rectangles {
-            for y in *y0..(*y1).min(self.side) {
-                for x in *x0..(*x1).min(self.side) {
-                    let at = (y as usize * side + x as usize) * 3;
-                    pixels[at..at + 3].copy_from_slice(&colour.map(|c| c as u8));
-                }
+        drawn(self.side, self.side, &self.rectangles)
+    }
+}
+
+/// Rectangles `[x0, y0, x1, y1, r, g, b]` on black, later ones over earlier ones.
+fn drawn(width: u32, height: u32, rectangles: &[[u32; 7]]) -> RgbImage {
+    let mut pixels = vec![0u8; (width * height * 3) as usize];
+    for [x0, y0, x1, y1, colour @ ..] in rectangles {
+        for y in *y0..(*y1).min(height) {
+            for x in *x0..(*x1).min(width) {
+                let at = ((y * width + x) * 3) as usize;
+                pixels[at..at + 3].copy_from_slice(&colour.map(|c| c as u8));
             }
         }
-        RgbImage::new(self.side, self.side, pixels).unwrap()
     }
+    RgbImage::new(width, height, pixels).unwrap()
 }
 
 fn root() -> PathBuf {
@@ -137,4 +141,35 @@ fn shelf_tiny_gives_boxes_without_masks_and_says_so_when_asked_for_one() {
     let features = model.image_features(&reference.picture()).unwrap();
     let error = model.detector().fine_maps(&features).unwrap_err();
     assert!(error.to_string().contains("ask it for boxes"), "{error}");
+}
+
+#[test]
+fn twelve_equal_packs_are_twelve_finds_of_one_phrase() {
+    let mut picture = vec![[0, 0, 640, 480, 205, 200, 190]];
+    let mut packs = Vec::new();
+    for row in 0..3 {
+        let y = 48 + row * 150;
+        picture.push([0, y + 100, 640, y + 110, 120, 110, 100]);
+        for x in (0..4).map(|column| 40 + column * 150) {
+            picture.push([x, y, x + 100, y + 100, 180, 30, 40]);
+            picture.push([x + 15, y + 20, x + 85, y + 51, 240, 230, 210]);
+            packs.push(BoxXyxy::new(
+                x as f32,
+                y as f32,
+                x as f32 + 100.0,
+                y as f32 + 100.0,
+            ));
+        }
+    }
+    let picture = drawn(640, 480, &picture);
+    let prompts = [TextPrompt::new("product").unwrap()];
+    let model = shelf_tiny(DType::F32);
+    let found = model
+        .detect(&picture, &prompts, &DetectOptions::default())
+        .unwrap();
+    assert_eq!(found.detections.len(), packs.len());
+    for pack in packs {
+        let on_it = found.detections.iter().filter(|d| d.bbox.iou(&pack) > 0.5);
+        assert_eq!(on_it.count(), 1, "{pack:?}");
+    }
 }

@@ -11,7 +11,7 @@ use std::{
 
 use shelfscan_inference_core::{FrameTime, RgbImage, SourceId, TextPrompt, TrackId, VideoFrame};
 use shelfscan_sam3::{
-    Error, MaskLogits, Result,
+    Error, Exemplars, MaskLogits, Result,
     tracker::{
         MaskPropagator, Roster, TrackedMasks,
         video::{RawDetections, VideoModel},
@@ -60,6 +60,8 @@ pub struct Scene {
     script: Arc<Script>,
     /// Frame the model fails at.
     pub fails_at: Option<usize>,
+    /// Cell that is left out of every mask.
+    hole: Option<[usize; 2]>,
 }
 
 impl Scene {
@@ -73,7 +75,21 @@ impl Scene {
             work: Arc::default(),
             script: Arc::new(script),
             fails_at: None,
+            hole: None,
         }
+    }
+
+    pub fn with_hole(mut self, hole: [usize; 2]) -> Self {
+        self.hole = Some(hole);
+        self
+    }
+
+    fn drawn(&self, cells: [usize; 4]) -> Vec<f32> {
+        let mut mask = rectangle(self.side, cells);
+        if let Some([x, y]) = self.hole {
+            mask[y * self.side + x] = -5.0;
+        }
+        mask
     }
 
     fn things(&self, frame: usize, phrase: &str) -> Vec<Thing> {
@@ -141,12 +157,25 @@ impl VideoModel for Scene {
                     raw.scores.push(thing.score);
                     raw.boxes
                         .push([x0.midpoint(x1), y0.midpoint(y1), x1 - x0, y1 - y0]);
-                    raw.masks.values.extend(rectangle(self.side, thing.cells));
+                    raw.masks.values.extend(self.drawn(thing.cells));
                 }
             }
             raw
         };
         Ok(prompts.iter().map(answer).collect())
+    }
+
+    /// All things of the phrase, which look alike to a script.
+    fn like(
+        &self,
+        frame: &usize,
+        prompt: &TextPrompt,
+        _: &Exemplars,
+        score_threshold: f32,
+    ) -> Result<RawDetections> {
+        let prompts = std::slice::from_ref(prompt);
+        let mut found = self.detections(frame, prompts, score_threshold)?;
+        Ok(found.remove(0))
     }
 
     fn tracker(&self) -> Result<SceneTracker> {
@@ -199,7 +228,7 @@ impl MaskPropagator for SceneTracker {
             let thing = self.thing(phrase, *key).filter(|thing| thing.carried);
             scores.push(if thing.is_some() { 4.0 } else { -4.0 });
             values.extend(match thing {
-                Some(thing) => rectangle(side, thing.cells),
+                Some(thing) => self.scene.drawn(thing.cells),
                 None => vec![-1024.0; side * side],
             });
         }
@@ -228,7 +257,7 @@ impl MaskPropagator for SceneTracker {
             // Scripts use distinct rectangles, so the mask names the thing.
             let found = ["product", "can"].iter().find_map(|phrase| {
                 let things = self.scene.things(self.frame, phrase);
-                let same = |t: &Thing| rectangle(self.scene.side, t.cells) == mask;
+                let same = |t: &Thing| self.scene.drawn(t.cells) == mask;
                 let thing = things.into_iter().find(same)?;
                 Some(((*phrase).to_owned(), thing.key))
             });

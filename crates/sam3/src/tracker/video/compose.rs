@@ -73,6 +73,13 @@ impl Composer {
         });
     }
 
+    /// Shows objects in the frames that are held, whatever their record.
+    pub(crate) fn confirm(&mut self, ids: impl Iterator<Item = TrackId>) {
+        for id in ids {
+            self.confirmed.entry(id).or_insert(0);
+        }
+    }
+
     /// The frame that is held longest.
     pub fn oldest(&self) -> Option<usize> {
         self.held.front().map(|held| held.frame)

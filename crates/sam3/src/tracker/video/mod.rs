@@ -13,6 +13,8 @@ mod associate;
 mod candidates;
 mod compose;
 mod footprint;
+mod marked;
+mod mend;
 mod model;
 mod objects;
 mod occlusion;

@@ -9,7 +9,8 @@ use shelfscan_model_kit::weights::{Checkpoint, LoadReport, WeightReader};
 
 use super::{RawDetections, VideoModel};
 use crate::{
-    Detector, Error, ImageFeatures, Result, Sam3, Sam3Config, canonical_checkpoint,
+    Detector, Error, Exemplars, Grounding, ImageFeatures, Result, Sam3, Sam3Config,
+    canonical_checkpoint,
     model::{PHRASES_AT_ONCE, notices},
     phrases::batch,
     tracker::{MemoryPrecision, SessionOptions, Tracker, TrackerFeatures, TrackerSession},
@@ -105,6 +106,37 @@ impl Sam3Video {
     pub fn sam3(&self) -> &Sam3 {
         &self.sam3
     }
+
+    /// What prompt `b` found above a threshold, with masks.
+    fn drawn(
+        &self,
+        features: &VideoFeatures,
+        found: &Grounding,
+        b: usize,
+        score_threshold: f32,
+    ) -> Result<RawDetections> {
+        let probabilities: Vec<f32> = found
+            .joint_logits(b)
+            .into_iter()
+            .map(|logit| 1.0 / (1.0 + (-logit).exp()))
+            .collect();
+        let queries: Vec<usize> = (0..probabilities.len())
+            .filter(|q| probabilities[*q] > score_threshold)
+            .collect();
+        let boxes = found.boxes(b);
+        Ok(RawDetections {
+            scores: queries.iter().map(|q| probabilities[*q]).collect(),
+            boxes: queries
+                .iter()
+                .filter_map(|q| boxes.get(*q).copied())
+                .collect(),
+            masks: self
+                .sam3
+                .detector()
+                .masks(&features.image, found, b, &queries)?,
+            full: queries.len() == probabilities.len(),
+        })
+    }
 }
 
 impl VideoModel for Sam3Video {
@@ -123,32 +155,29 @@ impl VideoModel for Sam3Video {
         score_threshold: f32,
     ) -> Result<Vec<RawDetections>> {
         let phrases = self.sam3.phrases(prompts)?;
-        let detector = self.sam3.detector();
         let mut out = Vec::with_capacity(prompts.len());
         for group in phrases.chunks(PHRASES_AT_ONCE) {
+            let detector = self.sam3.detector();
             let found = detector.ground(&features.image, &batch(group)?, &[])?;
             for b in 0..found.len() {
-                let probabilities: Vec<f32> = found
-                    .joint_logits(b)
-                    .into_iter()
-                    .map(|logit| 1.0 / (1.0 + (-logit).exp()))
-                    .collect();
-                let queries: Vec<usize> = (0..probabilities.len())
-                    .filter(|q| probabilities[*q] > score_threshold)
-                    .collect();
-                let boxes = found.boxes(b);
-                out.push(RawDetections {
-                    scores: queries.iter().map(|q| probabilities[*q]).collect(),
-                    boxes: queries
-                        .iter()
-                        .filter_map(|q| boxes.get(*q).copied())
-                        .collect(),
-                    masks: detector.masks(&features.image, &found, b, &queries)?,
-                    full: queries.len() == probabilities.len(),
-                });
+                out.push(self.drawn(features, &found, b, score_threshold)?);
             }
         }
         Ok(out)
+    }
+
+    fn like(
+        &self,
+        features: &VideoFeatures,
+        prompt: &TextPrompt,
+        examples: &Exemplars,
+        score_threshold: f32,
+    ) -> Result<RawDetections> {
+        let phrases = self.sam3.phrases(std::slice::from_ref(prompt))?;
+        let examples = std::slice::from_ref(examples);
+        let detector = self.sam3.detector();
+        let found = detector.ground(&features.image, &batch(&phrases)?, examples)?;
+        self.drawn(features, &found, 0, score_threshold)
     }
 
     fn tracker(&self) -> Result<TrackerSession> {

@@ -68,6 +68,9 @@ pub struct VideoOptions {
     /// A mask that wins less than this share of its own pixels against the others is kept out of
     /// memory. Reference: 0.3.
     pub area_shrink: f32,
+    /// Holes in a mask of at most so many cells are filled, and specks of at most as many removed;
+    /// 0 leaves masks as they are. Reference: 0 (`fill_hole_area`).
+    pub mend_cells: usize,
     /// Objects of one prompt that are followed at once; the weakest newcomers are left out.
     /// Reference: 16 (`max_num_objects`); a shelf needs more, and the cost grows by buckets of 16.
     pub max_objects: usize,
@@ -114,6 +117,7 @@ impl VideoOptions {
             unoccluded_may_hide: false,
             confirm_consecutive: 3,
             area_shrink: 0.3,
+            mend_cells: 0,
             max_objects: 16,
             retire_after: None,
             detect_every: 1,

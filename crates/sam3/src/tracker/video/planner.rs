@@ -3,6 +3,7 @@
 //! Follows the description of `_det_track_one_frame` and what it calls in
 //! `sam3/model/sam3_video_base.py`, with the multiplex tracker of SAM 3.1 behind a trait.
 
+use rayon::prelude::*;
 use shelfscan_inference_core::TrackId;
 
 use super::{
@@ -10,6 +11,7 @@ use super::{
     associate::Association,
     candidates::Candidates,
     footprint::Footprint,
+    mend::mend,
     objects::{Object, SharedDetections},
     occlusion::{Hidden, hidden_behind_others},
 };
@@ -141,6 +143,7 @@ impl Planner {
                 found.side()
             )));
         }
+        self.mend_all(&mut tracked.masks);
         let mut masks: Vec<Footprint> = (0..tracked.ids.len())
             .map(|t| Footprint::new(tracked.masks.mask(t), side))
             .collect();
@@ -195,7 +198,7 @@ impl Planner {
         if let Some(found) = found
             && !births.is_empty()
         {
-            let newborn = found.masks(births.iter().copied());
+            let mut newborn = found.masks(births.iter().copied());
             let mut names = Vec::with_capacity(births.len());
             for row in births {
                 let (id, score) = (ids.next(), found.rows[row].score);
@@ -214,6 +217,7 @@ impl Planner {
                 names.push(id);
             }
             tracker.add(frame, &names, &newborn)?;
+            self.mend_all(&mut newborn);
             shown.values.extend_from_slice(&newborn.values);
         }
         self.forget(frame, tracker, &report)?;
@@ -253,6 +257,16 @@ impl Planner {
                 "the tracker follows {} objects where {n} were given to it; hand every frame to it once, in order",
                 tracked.ids.len()
             )))
+        }
+    }
+
+    /// Carried masks are mended before anything is decided by them; newborns go into memory as the
+    /// detector drew them.
+    fn mend_all(&self, masks: &mut MaskLogits) {
+        let (side, most) = (masks.side, self.options.mend_cells);
+        if most > 0 {
+            let each = masks.values.par_chunks_exact_mut((side * side).max(1));
+            each.for_each(|mask| mend(mask, side, most));
         }
     }
 
@@ -398,6 +412,7 @@ impl Planner {
                 }
             }
             if changed {
+                mend(own, side, self.options.mend_cells);
                 masks[*t] = Footprint::new(own, side);
                 report.changed.push(self.objects[*t].id);
             }

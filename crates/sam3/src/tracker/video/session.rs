@@ -6,8 +6,11 @@ use shelfscan_inference_core::{
     Detection, FrameDetections, Notice, RgbImage, TextPrompt, VideoFrame,
 };
 
-use super::{Candidates, Composer, FrameReport, Planner, RawDetections, TrackIds, VideoOptions};
-use crate::{Error, Result, suppress::Chain, tracker::MaskPropagator};
+use super::{
+    Candidates, Composer, FrameReport, Planner, RawDetections, TrackIds, VideoOptions,
+    marked::{checked, nearest},
+};
+use crate::{Error, Exemplars, Result, suppress::Chain, tracker::MaskPropagator};
 
 /// The model behind a video, or a script in its place.
 pub trait VideoModel {
@@ -32,6 +35,19 @@ pub trait VideoModel {
         prompts: &[TextPrompt],
         score_threshold: f32,
     ) -> Result<Vec<RawDetections>>;
+
+    /// What looks like the examples: everything above `score_threshold`, with masks. The phrase says
+    /// what they are, or is `"visual"`.
+    ///
+    /// # Errors
+    /// A failure of the model.
+    fn like(
+        &self,
+        features: &Self::Features,
+        prompt: &TextPrompt,
+        examples: &Exemplars,
+        score_threshold: f32,
+    ) -> Result<RawDetections>;
 
     /// A tracker that follows nothing yet.
     ///
@@ -64,6 +80,11 @@ pub trait VideoModel {
 /// that one that is added later leaves the tracks of the others as they are.
 struct Lane<T> {
     prompt: TextPrompt,
+    /// Objects that were marked in the first frame. Without any, the phrase is asked for in every
+    /// detection frame.
+    marked: Option<Exemplars>,
+    /// The session's own, or those for marked objects.
+    options: VideoOptions,
     planner: Planner,
     composer: Composer,
     /// Made with the first frame.
@@ -74,6 +95,11 @@ impl<T> Lane<T> {
     /// True as long as no frame went through.
     fn is_new(&self) -> bool {
         self.tracker.is_none()
+    }
+
+    /// Whether the detector looks for it in a frame; `turn` when it is a detection frame.
+    fn is_asked(&self, turn: bool) -> bool {
+        self.is_new() || (turn && self.marked.is_none())
     }
 }
 
@@ -110,13 +136,26 @@ impl<M: VideoModel> VideoSession<M> {
     /// # Errors
     /// No prompt, or an option that cannot be met.
     pub fn new(model: M, prompts: &[TextPrompt], options: &VideoOptions) -> Result<Self> {
-        options.validate()?;
         if prompts.is_empty() {
             return Err(Error::InvalidInput(
                 "no prompt was given; pass at least one phrase, such as \"product\"".into(),
             ));
         }
-        let mut session = Self {
+        let mut session = Self::without_prompt(model, options)?;
+        for prompt in prompts {
+            session.add_prompt(prompt)?;
+        }
+        Ok(session)
+    }
+
+    /// A session that looks for nothing yet; see [`follow_marked`](Self::follow_marked) and
+    /// [`add_prompt`](Self::add_prompt).
+    ///
+    /// # Errors
+    /// An option that cannot be met.
+    pub fn without_prompt(model: M, options: &VideoOptions) -> Result<Self> {
+        options.validate()?;
+        Ok(Self {
             model,
             options: options.clone(),
             lanes: Vec::new(),
@@ -126,11 +165,7 @@ impl<M: VideoModel> VideoSession<M> {
             size: None,
             last_index: None,
             failed: false,
-        };
-        for prompt in prompts {
-            session.add_prompt(prompt)?;
-        }
-        Ok(session)
+        })
     }
 
     /// Looks for a further phrase from the next frame on. Tracks that are there stay as they are.
@@ -138,10 +173,42 @@ impl<M: VideoModel> VideoSession<M> {
     /// # Errors
     /// The options cannot be met.
     pub fn add_prompt(&mut self, prompt: &TextPrompt) -> Result<()> {
+        self.add_lane(prompt, None, self.options.clone())
+    }
+
+    /// Follows the objects inside of boxes in the next frame. Each box is `[cx, cy, w, h]` in 0 to 1
+    /// of the picture. The detector is asked once, with the boxes as examples, and of what it finds
+    /// the object that fits each box best is taken; from then on memory alone carries it, so that
+    /// neither its likes nor later detections change it. `prompt` names the results, and its phrase
+    /// goes to the detector along with the boxes; SAM 3's own phrase for boxes alone is `"visual"`.
+    ///
+    /// # Errors
+    /// No box, or one outside of the picture.
+    pub fn follow_marked(&mut self, prompt: &TextPrompt, boxes: &[[f32; 4]]) -> Result<()> {
+        let marked = checked(boxes)?;
+        let options = VideoOptions {
+            birth_score: self.options.score_threshold,
+            border_margin: None,
+            confirm_consecutive: 1,
+            hot_start_frames: 0,
+            retire_after: None,
+            ..self.options.clone()
+        };
+        self.add_lane(prompt, Some(marked), options)
+    }
+
+    fn add_lane(
+        &mut self,
+        prompt: &TextPrompt,
+        marked: Option<Exemplars>,
+        options: VideoOptions,
+    ) -> Result<()> {
         self.lanes.push(Lane {
             prompt: prompt.clone(),
-            planner: Planner::new(&self.options)?,
-            composer: Composer::new(&self.options),
+            marked,
+            planner: Planner::new(&options)?,
+            composer: Composer::new(&options),
+            options,
             tracker: None,
         });
         Ok(())
@@ -194,8 +261,16 @@ impl<M: VideoModel> VideoSession<M> {
         Ok(out)
     }
 
-    /// Ends the session; returns the frames still held back.
+    /// Ends the session; returns the frames still held back. Where there were too few frames to
+    /// confirm anything, what every one of them had is shown.
     pub fn finish(mut self) -> Vec<FrameDetections> {
+        for lane in &mut self.lanes {
+            let frames = lane.options.look_ahead_frames() + 1;
+            if self.pushed < frames {
+                let steady = lane.planner.objects().iter().filter(|o| o.unmatched == 0);
+                lane.composer.confirm(steady.map(|object| object.id));
+            }
+        }
         let mut out = Vec::with_capacity(self.held.len());
         while let Some(frame) = self.pop() {
             out.push(frame);
@@ -231,10 +306,11 @@ impl<M: VideoModel> VideoSession<M> {
         let at = self.pushed;
         let size = (picture.width(), picture.height());
         let turn = at.is_multiple_of(self.options.detect_every);
-        let asks = |lane: &Lane<M::Tracker>| turn || lane.is_new();
-        let asking = self.lanes.iter().filter(|lane| asks(lane));
+        let by_phrase = self.lanes.iter().filter(|lane| lane.marked.is_none());
+        let asking = by_phrase.filter(|lane| lane.is_asked(turn));
         let asked: Vec<TextPrompt> = asking.map(|lane| lane.prompt.clone()).collect();
-        let idle = |lane: &Lane<M::Tracker>| lane.planner.objects().is_empty() && !asks(lane);
+        let idle =
+            |lane: &Lane<M::Tracker>| lane.planner.objects().is_empty() && !lane.is_asked(turn);
         let features = if self.lanes.iter().all(idle) {
             None
         } else {
@@ -257,10 +333,18 @@ impl<M: VideoModel> VideoSession<M> {
         let mut found = found.drain(..);
         let mut notices = Vec::new();
         for lane in &mut self.lanes {
-            let raw = if turn || lane.is_new() {
-                found.next()
-            } else {
-                None
+            let raw = match (&lane.marked, &features) {
+                _ if !lane.is_asked(turn) => None,
+                (None, _) | (_, None) => found.next(),
+                (Some(marked), Some(features)) => {
+                    let threshold = self.options.score_threshold;
+                    let like = self.model.like(features, &lane.prompt, marked, threshold)?;
+                    let (own, missed) = nearest(like, marked);
+                    if missed > 0 {
+                        notices.push(marked_missed(&lane.prompt, missed, marked.boxes.len()));
+                    }
+                    Some(own)
+                }
             };
             let first = lane.is_new();
             if first {
@@ -287,7 +371,7 @@ impl<M: VideoModel> VideoSession<M> {
                 steps.pass(None)?;
                 continue;
             };
-            let left_out = steps.detect(&raw, first, &self.options)?;
+            let left_out = steps.detect(&raw, first, &lane.options)?;
             let phrase = &lane.prompt.phrase;
             if raw.full {
                 notices.push(Notice::new(
@@ -341,6 +425,17 @@ impl<M: VideoModel> VideoSession<M> {
             notices: frame.notices,
         })
     }
+}
+
+fn marked_missed(prompt: &TextPrompt, missed: usize, all: usize) -> Notice {
+    Notice::new(
+        "marked_missed",
+        format!(
+            "nothing was found in {missed} of the {all} boxes of \"{}\", so it is not followed; draw \
+             them close around the object",
+            prompt.phrase
+        ),
+    )
 }
 
 /// The passes of one prompt over one frame.
