@@ -94,6 +94,11 @@ impl Book {
         })
     }
 
+    /// Says that there are no more than so many frames.
+    pub(crate) fn expect_frames(&mut self, frames: u64) {
+        self.ids.expect_frames(frames);
+    }
+
     /// Takes a frame and what was found in it.
     pub(crate) fn step(&mut self, frame: &VideoFrame, found: FrameDetections) -> Result<Step> {
         self.check_regions(frame)?;

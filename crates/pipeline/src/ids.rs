@@ -69,6 +69,13 @@ impl Ids {
         })
     }
 
+    /// Says how many frames there are at most; a provider's own ids do not depend on it.
+    pub(crate) fn expect_frames(&mut self, frames: u64) {
+        if let Source::Association(associator) = &mut self.source {
+            associator.expect_frames(frames);
+        }
+    }
+
     pub(crate) fn step(&mut self, frame: &VideoFrame, detections: &[Detection]) -> FrameIds {
         let mut earlier = Vec::new();
         let (ids, view) = match &mut self.source {

@@ -65,9 +65,12 @@ impl TrackStage {
         })
     }
 
-    /// How many frames will come, for the progress.
+    /// How many frames will come, for the progress and for sources of a frame or two.
     pub(crate) fn expect(&mut self, frames: Option<u64>) {
         self.expected = frames;
+        if let Some(frames) = frames {
+            self.book.expect_frames(frames);
+        }
     }
 
     /// Annotates the frames as they go by, for sources that cannot be read twice.

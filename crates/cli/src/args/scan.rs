@@ -123,7 +123,7 @@ pub(crate) struct ScanSettings {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = "Which frames")]
     pub(crate) recursive: Option<bool>,
 
-    /// Detections a track needs before it counts. [default: 3]
+    /// Detections a track needs before it counts; all frames of a source that has fewer. [default: 3]
     #[arg(long, value_name = "N", help_heading = "Tracking")]
     pub(crate) confirm_hits: Option<u32>,
     /// Frames a track that does not count yet may miss before it starts anew. [default: 5]

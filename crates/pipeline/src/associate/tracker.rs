@@ -129,6 +129,14 @@ impl Associator {
         })
     }
 
+    /// Says that a source has no more than so many frames. With fewer than
+    /// [`confirm_hits`](AssociateOptions::confirm_hits), what is seen in all of them counts: a
+    /// photo shows its facings once.
+    pub fn expect_frames(&mut self, frames: u64) {
+        let hits = u32::try_from(frames.max(1)).unwrap_or(u32::MAX);
+        self.options.confirm_hits = self.options.confirm_hits.min(hits);
+    }
+
     /// Assigns ids to the detections of the next frame: per detection its track, `None` while the
     /// track is unconfirmed and for what is left out (invalid boxes, doubles, beyond the caps).
     ///

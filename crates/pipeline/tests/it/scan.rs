@@ -22,7 +22,7 @@ use shelfscan_pipeline::{
 use shelfscan_testkit::scripted::{ScriptedProvider, detection};
 use shelfscan_video::{ReadOptions, Source};
 
-use crate::drawn::{Drawn, only, pan};
+use crate::drawn::{Drawn, only, pan, visible};
 
 fn lines(path: &Path) -> Vec<Value> {
     fs::read_to_string(path)
@@ -61,6 +61,17 @@ fn a_pan_forth_and_back_counts_every_facing_once() {
     assert_eq!(done.run.counts[0].facings, done.facings.len() as u64);
     let returned = done.facings.iter().filter(|f| f.tracks.len() > 1).count();
     assert!(returned > 0, "the pan returns to packs it had lost");
+}
+
+#[test]
+fn a_source_of_one_frame_shows_its_facings_once() {
+    let drawn = pan(20);
+    let mut options = ScanOptions::default();
+    options.read.max_frames = Some(1);
+    let done = only(drawn.scanner(options, None).run().unwrap());
+    let truth = visible(&drawn.clip).detections();
+    assert_eq!(done.facings.len(), truth[0].detections.len());
+    assert!(!done.facings.is_empty());
 }
 
 #[test]
