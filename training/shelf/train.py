@@ -53,7 +53,7 @@ def arguments():
                    help="share of the schedule with those")
     p.add_argument("--rate", type=float, default=6e-4)
     p.add_argument("--trunk-rate", type=float, default=8e-4)
-    p.add_argument("--warm-up", type=int, default=80, help="steps")
+    p.add_argument("--warm-up", type=int, default=80, help="steps, of every sitting")
     p.add_argument("--copies-until", type=float, default=0.0,
                    help="share of the schedule with the one-to-many loss")
     p.add_argument("--bias-every", type=int, default=8,
@@ -121,6 +121,8 @@ class Run:
             for group, peak in zip(self.optimiser.param_groups, peaks):
                 group["peak"] = peak
             self.step, self.seconds = held["step"], held["seconds"]
+        # Of this sitting, which may come with other rates and so warms up anew.
+        self.first = self.step
 
     def say(self, text):
         if self.rank == 0:
@@ -145,7 +147,7 @@ class Run:
 
     def set_rate(self, progress):
         factor = 0.5 * (1 + math.cos(math.pi * progress))
-        factor = max(factor, 0.01) * min(1.0, (self.step + 1) / self.args.warm_up)
+        factor = max(factor, 0.01) * min(1.0, (self.step - self.first + 1) / self.args.warm_up)
         for group in self.optimiser.param_groups:
             group["lr"] = group["peak"] * factor
 
