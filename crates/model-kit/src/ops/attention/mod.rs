@@ -1,13 +1,18 @@
-//! Softmax attention that never holds a full score matrix.
+//! Softmax attention that holds a bounded part of the score matrix at a time.
 //!
-//! Method: FlashAttention (Dao et al. 2022), on the CPU. Keys and values are packed once a head;
-//! a block of queries then walks the keys in tiles, keeping a running maximum and sum per row.
+//! On the CPU in f32 the method is FlashAttention (Dao et al. 2022). Keys and values are packed once
+//! a head; a block of queries then walks the keys in tiles, keeping a running maximum and sum per
+//! row. Everywhere else candle's operators go over blocks of queries, each of which sees all keys.
 
+mod blocks;
 mod tiles;
 
-use candle_core::{D, DType, Result, Tensor};
+use candle_core::{Result, Tensor};
 
-use self::tiles::{Rows, on_cpu};
+use self::{
+    blocks::{SCORE_BYTES, in_blocks},
+    tiles::{Rows, on_cpu},
+};
 use super::cpu::{self, CpuFloats};
 
 /// Names one row of a score matrix, from `first_key` on.
@@ -60,6 +65,9 @@ impl std::fmt::Debug for AttentionOptions<'_> {
 /// `[b, nq, h, dv]`. Views are read in place as long as the last dimension is contiguous, so
 /// slices of one fused projection need no copy. A query that may look at no key gets zeros.
 ///
+/// The softmax is calculated in f32 whatever the dtype (in f64 for f64). Beside the operands, a
+/// call off the CPU holds up to three matrices of 256 MiB.
+///
 /// # Errors
 /// The shapes do not fit each other, or candle's own.
 pub fn attention(
@@ -70,9 +78,7 @@ pub fn attention(
 ) -> Result<Tensor> {
     let sizes = Sizes::of(q, k, v)?;
     sizes.check(options)?;
-    let scale = options
-        .scale
-        .unwrap_or_else(|| 1.0 / (sizes.d as f64).sqrt());
+    let scale = options.scale.unwrap_or_else(|| default_scale(sizes.d));
     if cpu::is_cpu_f32(q) && cpu::is_cpu_f32(k) && cpu::is_cpu_f32(v) {
         let (q, k, v) = (rows_in_place(q)?, rows_in_place(k)?, rows_in_place(v)?);
         if let (Some(q), Some(k), Some(v)) =
@@ -87,7 +93,11 @@ pub fn attention(
             return cpu::from_floats(out, &[sizes.b, sizes.nq, sizes.h, sizes.dv]);
         }
     }
-    generic(q, k, v, scale, options, sizes)
+    in_blocks((q, k, v), scale, options, sizes, SCORE_BYTES)
+}
+
+fn default_scale(channels: usize) -> f64 {
+    1.0 / (channels as f64).sqrt()
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -173,79 +183,10 @@ fn rows_in_place(t: &Tensor) -> Result<Tensor> {
     }
 }
 
-/// The same from candle's operators, for other devices and dtypes.
-fn generic(
-    q: &Tensor,
-    k: &Tensor,
-    v: &Tensor,
-    scale: f64,
-    options: &AttentionOptions<'_>,
-    sizes: Sizes,
-) -> Result<Tensor> {
-    let Sizes { b, h, nq, nk, .. } = sizes;
-    let head_first = |t: &Tensor| t.transpose(1, 2)?.contiguous();
-    let scores = head_first(q)?.matmul(&head_first(k)?.t()?.contiguous()?)?;
-    // Softmax in f32 whatever the dtype of the product.
-    let wide = if q.dtype() == DType::F64 {
-        DType::F64
-    } else {
-        DType::F32
-    };
-    let mut scores = (scores.to_dtype(wide)? * scale)?;
-    if let Some(bias) = options.bias {
-        scores = scores.broadcast_add(&bias.to_dtype(wide)?)?;
-    }
-    let mut extra = vec![
-        0.0f32;
-        if hides_keys(options) {
-            b * h * nq * nk
-        } else {
-            0
-        }
-    ];
-    let mask = match options.key_mask {
-        Some(mask) => Some(mask.to_dtype(DType::U8)?.to_vec2::<u8>()?),
-        None => None,
-    };
-    for (i, row) in extra.chunks_exact_mut(nk).enumerate() {
-        let (query, head, batch) = (i % nq, i / nq % h, i / (nq * h));
-        if let Some(bias_fn) = options.bias_fn {
-            let at = BiasRow {
-                batch,
-                head,
-                query,
-                first_key: 0,
-            };
-            bias_fn(at, row);
-        }
-        if let Some(mask) = &mask {
-            for (value, keep) in row.iter_mut().zip(&mask[batch]) {
-                if *keep == 0 {
-                    *value = f32::NEG_INFINITY;
-                }
-            }
-        }
-        row[sizes.visible(query, options.causal)..].fill(f32::NEG_INFINITY);
-    }
-    if !extra.is_empty() {
-        let extra = Tensor::from_vec(extra, (b, h, nq, nk), q.device())?;
-        scores = (scores + extra.to_dtype(wide)?)?;
-    }
-    let best = scores
-        .max_keepdim(D::Minus1)?
-        .maximum(f64::from(f32::MIN))?;
-    let weights = scores.broadcast_sub(&best)?.exp()?;
-    let total = weights.sum_keepdim(D::Minus1)?.maximum(1e-30)?;
-    let weights = weights.broadcast_div(&total)?.to_dtype(v.dtype())?;
-    weights.matmul(&head_first(v)?)?.transpose(1, 2)
-}
-
-fn hides_keys(options: &AttentionOptions<'_>) -> bool {
-    options.bias_fn.is_some() || options.key_mask.is_some() || options.causal
-}
-
 #[cfg(test)]
 mod tests {
+    use candle_core::DType;
+
     use super::*;
     use crate::ops::check::{assert_close, random};
 
@@ -307,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn biases_masks_and_causality_equal_the_generic_path() {
+    fn biases_masks_and_causality_equal_double_precision() {
         let (b, h, nq, nk, d) = (2, 3, 29, 450, 16);
         let (q, k, v) = (
             random(&[b, nq, h, d], 1),
