@@ -22,7 +22,8 @@
 //!
 //! Features `cuda` and `metal` turn candle's back ends on. The operators are fast on CPU tensors in
 //! f32, with the vector instructions the machine has; other dtypes and devices take candle's own
-//! operators. Limits: no
+//! operators. Feature `flash-attn` adds to `cuda` the kernels of `candle-flash-attn` for attention in
+//! f16 and bf16; a program that has it calls `ops::check_flash_attention` on its card once. Limits: no
 //! gradients; convolutions have square kernels and no dilation.
 
 // Code that is compiled once for each set of vector instructions has to be inlined into the function

@@ -41,7 +41,19 @@ pub fn place(card: &Card, dtype: DType) -> Result<Placement> {
     let index = card.index;
     Ok(Placement::new(NAME, card.device_name(), dtype, move || {
         // One stream of its own for loading and running, whichever thread does either.
-        Device::new_cuda_with_stream(index).map_err(|error| unusable(index, &error))
+        let device =
+            Device::new_cuda_with_stream(index).map_err(|error| unusable(index, &error))?;
+        #[cfg(feature = "flash-attn")]
+        shelfscan_model_kit::ops::check_flash_attention(&device, dtype).map_err(|error| {
+            InferenceError::DeviceUnavailable {
+                device: format!("{NAME}:{index}"),
+                reason: error.to_string(),
+                remedy: "build with CUDA_COMPUTE_CAP set to that of the card or without the \
+                         feature flash-attn, or pass --dtype f32"
+                    .into(),
+            }
+        })?;
+        Ok(device)
     }))
 }
 

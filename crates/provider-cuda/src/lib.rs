@@ -15,6 +15,8 @@
 //!
 //! * Feature `cuda` builds it, and needs the CUDA toolkit. Without the feature every call is
 //!   [`InferenceError::NotBuilt`](shelfscan_inference_core::InferenceError::NotBuilt).
+//! * Feature `flash-attn` turns `cuda` on and has attention in f16 and bf16 calculated by the kernels
+//!   of `candle-flash-attn`, which are tried when the card is opened.
 //! * A program built with the feature links `libcuda` and does not start on a machine without the
 //!   driver, so a program for any machine is built without it.
 //! * Weights are loaded and used on one stream of the card. candle's default is a stream for each

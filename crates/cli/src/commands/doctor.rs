@@ -149,6 +149,7 @@ fn opened(models: &crate::args::ModelSettings, printer: &Arc<Printer>) -> anyhow
 fn features() -> Vec<&'static str> {
     let all = [
         ("cuda", cfg!(feature = "cuda")),
+        ("flash-attn", cfg!(feature = "flash-attn")),
         ("metal", cfg!(feature = "metal")),
         ("tiny-models", cfg!(feature = "tiny-models")),
     ];

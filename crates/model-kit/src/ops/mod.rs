@@ -21,6 +21,8 @@ mod scratch;
 mod simd;
 
 pub use activation::{Activation, gelu, relu};
+#[cfg(feature = "flash-attn")]
+pub use attention::check_flash_attention;
 pub use attention::{AttentionOptions, BiasFn, BiasRow, attention};
 pub use conv::{Conv2d, ConvTranspose2d, DepthwiseConv2d};
 pub use linear::Linear;

@@ -5,10 +5,14 @@
 //! row. Everywhere else candle's operators go over blocks of queries, each of which sees all keys.
 
 mod blocks;
+#[cfg(any(test, feature = "flash-attn"))]
+mod flash;
 mod tiles;
 
 use candle_core::{Result, Tensor};
 
+#[cfg(feature = "flash-attn")]
+pub use self::flash::check_flash_attention;
 use self::{
     blocks::{SCORE_BYTES, in_blocks},
     tiles::{Rows, on_cpu},
@@ -92,6 +96,10 @@ pub fn attention(
             )?;
             return cpu::from_floats(out, &[sizes.b, sizes.nq, sizes.h, sizes.dv]);
         }
+    }
+    #[cfg(feature = "flash-attn")]
+    if let Some(out) = flash::on_card((q, k, v), scale, options, sizes)? {
+        return Ok(out);
     }
     in_blocks((q, k, v), scale, options, sizes, SCORE_BYTES)
 }
