@@ -12,5 +12,6 @@ pub mod scripted;
 pub mod shared;
 pub mod shelf;
 pub mod truth;
+pub mod y4m;
 
 pub use shelfscan_synth::seeded;

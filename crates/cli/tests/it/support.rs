@@ -4,7 +4,6 @@ use std::{
     collections::BTreeMap,
     ffi::OsStr,
     fs,
-    io::{BufWriter, Write},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::Arc,
@@ -15,6 +14,7 @@ use shelfscan_inference_core::{FrameDetections, RgbImage};
 use shelfscan_testkit::{
     shelf::{Shelf, ShelfClip, ShelfPlan},
     truth::write_detections,
+    y4m::write_y4m,
 };
 use tempfile::TempDir;
 
@@ -143,28 +143,7 @@ impl Place {
     pub(crate) fn y4m(&self, name: &str, images: &[RgbImage]) {
         let path = self.path(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        let mut file = BufWriter::new(fs::File::create(path).unwrap());
-        let (w, h) = images.first().map_or(SIZE, |i| (i.width(), i.height()));
-        writeln!(
-            file,
-            "YUV4MPEG2 W{w} H{h} F30:1 Ip A1:1 C444 XCOLORRANGE=FULL"
-        )
-        .unwrap();
-        for image in images {
-            file.write_all(b"FRAME\n").unwrap();
-            let mut planes = [const { Vec::new() }; 3];
-            for pixel in image.pixels().chunks_exact(3) {
-                let [r, g, b] = [pixel[0], pixel[1], pixel[2]].map(f32::from);
-                let y = 0.299 * r + 0.587 * g + 0.114 * b;
-                planes[0].push(y.round() as u8);
-                planes[1].push((128.0 + (b - y) * 0.564).round() as u8);
-                planes[2].push((128.0 + (r - y) * 0.713).round() as u8);
-            }
-            for plane in planes {
-                file.write_all(&plane).unwrap();
-            }
-        }
-        file.flush().unwrap();
+        write_y4m(&path, images).unwrap();
     }
 
     pub(crate) fn json(&self, name: impl AsRef<Path>) -> Value {

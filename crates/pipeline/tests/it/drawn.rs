@@ -1,7 +1,6 @@
 //! A drawn clip as a Y4M file, which is read without ffmpeg, and its truth as detections.
 
 use std::{
-    io::{BufWriter, Write},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -13,6 +12,7 @@ use shelfscan_pipeline::{
 use shelfscan_testkit::{
     shelf::{Shelf, ShelfClip, ShelfPlan},
     truth::{self, Truth},
+    y4m::write_y4m,
 };
 use shelfscan_video::Source;
 use tempfile::TempDir;
@@ -48,7 +48,7 @@ impl Drawn {
     pub(crate) fn new(clip: ShelfClip) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let images: Vec<RgbImage> = clip.frames().map(|f| f.image).collect();
-        write_y4m(&dir.path().join("clip.y4m"), images.iter());
+        write_y4m(&dir.path().join("clip.y4m"), &images).unwrap();
         let detections = dir.path().join("truth.jsonl");
         write_detections(&detections, &visible(&clip).detections());
         Self {
@@ -100,33 +100,4 @@ pub(crate) fn only(mut report: ScanReport) -> SourceReport {
 
 pub(crate) fn write_detections(path: &Path, frames: &[FrameDetections]) {
     truth::write_detections(path, frames).unwrap();
-}
-
-/// Writes 4:4:4 frames in full range.
-pub(crate) fn write_y4m<'a>(path: &Path, images: impl Iterator<Item = &'a RgbImage>) {
-    let mut file = BufWriter::new(std::fs::File::create(path).unwrap());
-    let mut started = false;
-    for image in images {
-        let (w, h) = (image.width(), image.height());
-        if !std::mem::replace(&mut started, true) {
-            writeln!(
-                file,
-                "YUV4MPEG2 W{w} H{h} F30:1 Ip A1:1 C444 XCOLORRANGE=FULL"
-            )
-            .unwrap();
-        }
-        file.write_all(b"FRAME\n").unwrap();
-        let mut planes = [const { Vec::new() }; 3];
-        for pixel in image.pixels().chunks_exact(3) {
-            let [r, g, b] = [pixel[0], pixel[1], pixel[2]].map(f32::from);
-            let y = 0.299 * r + 0.587 * g + 0.114 * b;
-            planes[0].push(y.round() as u8);
-            planes[1].push((128.0 + (b - y) * 0.564).round() as u8);
-            planes[2].push((128.0 + (r - y) * 0.713).round() as u8);
-        }
-        for plane in planes {
-            file.write_all(&plane).unwrap();
-        }
-    }
-    file.flush().unwrap();
 }
