@@ -332,8 +332,8 @@ fn a_marked_square_is_followed_when_no_later_detection_sees_it_and_its_likes_are
     let (w, h) = (SIZE.0 as f32, SIZE.1 as f32);
     let [x0, y0, x1, y1] = square;
     let mark = [
-        (x0 + x1) / 2.0 / w,
-        (y0 + y1) / 2.0 / h,
+        x0.midpoint(x1) / w,
+        y0.midpoint(y1) / h,
         (x1 - x0) / w,
         (y1 - y0) / h,
     ];

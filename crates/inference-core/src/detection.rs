@@ -51,6 +51,19 @@ impl TextPrompt {
             label: label.into(),
         })
     }
+
+    /// Refuses a call that looks for nothing.
+    ///
+    /// # Errors
+    /// [`InferenceError::InvalidInput`] when there is no prompt.
+    pub fn need_any(prompts: &[Self]) -> Result<()> {
+        if prompts.is_empty() {
+            return Err(InferenceError::InvalidInput(
+                "no prompt was given; pass at least one phrase, such as \"product\"".into(),
+            ));
+        }
+        Ok(())
+    }
 }
 
 /// One object found in a frame, in source pixels.
@@ -116,6 +129,8 @@ mod tests {
         );
         assert!(TextPrompt::new(" \t").is_err());
         assert!(TextPrompt::labelled("soda", "").is_err());
+        let error = TextPrompt::need_any(&[]).unwrap_err();
+        assert!(error.to_string().contains("at least one phrase"));
     }
 
     #[test]

@@ -231,7 +231,7 @@ impl InferenceProvider for ReplayProvider {
         prompts: &[TextPrompt],
     ) -> Result<FrameDetections> {
         self.life.check_detect()?;
-        need_prompts(prompts)?;
+        TextPrompt::need_any(prompts)?;
         let mut found = self.lookup(frame, prompts)?;
         for detection in &mut found.detections {
             detection.track_id = None;
@@ -245,7 +245,7 @@ impl InferenceProvider for ReplayProvider {
         prompts: &[TextPrompt],
     ) -> Result<Vec<FrameDetections>> {
         self.life.check_start()?;
-        need_prompts(prompts)?;
+        TextPrompt::need_any(prompts)?;
         self.prompts = prompts.to_vec();
         self.life.started();
         self.track_next(frame)
@@ -270,15 +270,6 @@ impl InferenceProvider for ReplayProvider {
         self.cursor = None;
         Ok(())
     }
-}
-
-fn need_prompts(prompts: &[TextPrompt]) -> Result<()> {
-    if prompts.is_empty() {
-        return Err(InferenceError::InvalidInput(
-            "pass at least one prompt, such as \"product\"".into(),
-        ));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

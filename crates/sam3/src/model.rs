@@ -15,7 +15,7 @@ use shelfscan_model_kit::{
 
 use crate::{
     Detector, Error, Exemplars, ImageFeatures, Result, Sam3Config, Tokenizer, load_detector,
-    phrases::{Phrase, PhraseCache, batch},
+    phrases::{Phrase, PhraseCache, batch, need_any},
     ranked::{Ranked, in_pixels},
     tiles::{Find, MAX_SIDE, Tile, Tiling, automatic_side, layers, merge, tiles},
 };
@@ -254,11 +254,7 @@ impl Sam3 {
     }
 
     pub(crate) fn phrases(&self, prompts: &[TextPrompt]) -> Result<Vec<Phrase>> {
-        if prompts.is_empty() {
-            return Err(Error::InvalidInput(
-                "no prompt was given; pass at least one phrase, such as \"product\"".into(),
-            ));
-        }
+        need_any(prompts)?;
         let texts: Vec<Arc<str>> = prompts.iter().map(|p| p.phrase.clone()).collect();
         self.cache()
             .get(&texts, &self.tokenizer, &self.detector.text)

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use candle_core::Tensor;
+use shelfscan_inference_core::{InferenceError, TextPrompt};
 
 use crate::{
     Error, Result, Tokenizer,
@@ -101,6 +102,14 @@ impl PhraseCache {
         }
         Ok(out)
     }
+}
+
+/// As [`TextPrompt::need_any`], in this crate's words.
+pub(crate) fn need_any(prompts: &[TextPrompt]) -> Result<()> {
+    TextPrompt::need_any(prompts).map_err(|error| match error {
+        InferenceError::InvalidInput(text) => Error::InvalidInput(text),
+        other => Error::InvalidInput(other.to_string()),
+    })
 }
 
 /// Puts phrases into one batch.

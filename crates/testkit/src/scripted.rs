@@ -148,7 +148,7 @@ impl InferenceProvider for ScriptedProvider {
         prompts: &[TextPrompt],
     ) -> Result<FrameDetections> {
         self.life.check_detect()?;
-        need_prompts(prompts)?;
+        TextPrompt::need_any(prompts)?;
         self.calls.detect.fetch_add(1, Ordering::SeqCst);
         let open = std::mem::replace(&mut self.prompts, prompts.to_vec());
         let answer = self.answer(frame, false);
@@ -162,7 +162,7 @@ impl InferenceProvider for ScriptedProvider {
         prompts: &[TextPrompt],
     ) -> Result<Vec<FrameDetections>> {
         self.life.check_start()?;
-        need_prompts(prompts)?;
+        TextPrompt::need_any(prompts)?;
         self.calls.start.fetch_add(1, Ordering::SeqCst);
         self.held.clear();
         self.prompts = prompts.to_vec();
@@ -196,15 +196,6 @@ impl InferenceProvider for ScriptedProvider {
         self.held.clear();
         Ok(())
     }
-}
-
-fn need_prompts(prompts: &[TextPrompt]) -> Result<()> {
-    if prompts.is_empty() {
-        return Err(InferenceError::InvalidInput(
-            "pass at least one prompt, such as \"product\"".into(),
-        ));
-    }
-    Ok(())
 }
 
 /// A detection with the label as its prompt, for scripts.

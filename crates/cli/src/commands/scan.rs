@@ -78,20 +78,19 @@ pub(crate) fn run(args: &ScanArgs, config: Config, printer: &Arc<Printer>) -> an
     }
     check_regions(&plan)?;
     check_free(&plan, existing)?;
-    let model = replay.is_none();
-    let models = weights::fetch(models, model, settings.gallery.is_some(), printer)?;
+    let (model, gallery) = (replay.is_none(), settings.gallery.is_some());
+    let models = weights::fetch(models, model, gallery, printer)?;
     let configuration = Configuration {
         models,
         min_score: settings.min_score,
         detect_every: settings.detect_every,
         threads: settings.threads,
     };
-    let gallery = settings.gallery.is_some();
     if let Some(line) = backend::about_builtin(&configuration.models, model, gallery) {
         printer.note(&line);
     }
     // Recorded detections without a gallery need no model, and so no device.
-    let models = (model || settings.gallery.is_some())
+    let models = (model || gallery)
         .then(|| Models::new(configuration))
         .transpose()?;
     if let Some(models) = &models {

@@ -314,8 +314,8 @@ mod tests {
         }
         for (causal, key_mask) in [(true, None), (false, Some(&mask)), (true, Some(&mask))] {
             let options = AttentionOptions {
-                causal,
                 key_mask,
+                causal,
                 ..AttentionOptions::default()
             };
             check(&options, &format!("causal {causal}"));

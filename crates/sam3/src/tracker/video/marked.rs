@@ -30,7 +30,7 @@ pub(crate) fn checked(boxes: &[[f32; 4]]) -> Result<Exemplars> {
 
 /// For every box the find that fits it best, in the finds' order; and how many boxes have none. A
 /// find is taken for one box only.
-pub(crate) fn nearest(found: RawDetections, marked: &Exemplars) -> (RawDetections, usize) {
+pub(crate) fn nearest(found: &RawDetections, marked: &Exemplars) -> (RawDetections, usize) {
     let mut taken = vec![false; found.scores.len()];
     let mut missed = 0;
     for mark in &marked.boxes {
@@ -88,7 +88,7 @@ mod tests {
             [0.51, 0.5, 0.2, 0.2],
         ];
         let marked = checked(&[[0.51, 0.5, 0.2, 0.2]]).unwrap();
-        let (own, missed) = nearest(found(&finds), &marked);
+        let (own, missed) = nearest(&found(&finds), &marked);
         assert_eq!(
             (own.boxes, own.masks.values, missed),
             (vec![finds[2]], vec![2.0], 0)
@@ -99,10 +99,10 @@ mod tests {
     fn a_find_answers_one_box_and_a_box_with_nothing_in_it_is_missed() {
         let finds = [[0.5, 0.5, 0.2, 0.2]];
         let twice = checked(&[[0.5, 0.5, 0.2, 0.2], [0.52, 0.5, 0.2, 0.2]]).unwrap();
-        let (own, missed) = nearest(found(&finds), &twice);
+        let (own, missed) = nearest(&found(&finds), &twice);
         assert_eq!((own.scores.len(), missed), (1, 1));
         let elsewhere = checked(&[[0.1, 0.1, 0.1, 0.1]]).unwrap();
-        assert_eq!(nearest(found(&finds), &elsewhere).1, 1);
+        assert_eq!(nearest(&found(&finds), &elsewhere).1, 1);
     }
 
     #[test]

@@ -10,7 +10,9 @@ use super::{
     Candidates, Composer, FrameReport, Planner, RawDetections, TrackIds, VideoOptions,
     marked::{checked, nearest},
 };
-use crate::{Error, Exemplars, Result, suppress::Chain, tracker::MaskPropagator};
+use crate::{
+    Error, Exemplars, Result, phrases::need_any, suppress::Chain, tracker::MaskPropagator,
+};
 
 /// The model behind a video, or a script in its place.
 pub trait VideoModel {
@@ -136,11 +138,7 @@ impl<M: VideoModel> VideoSession<M> {
     /// # Errors
     /// No prompt, or an option that cannot be met.
     pub fn new(model: M, prompts: &[TextPrompt], options: &VideoOptions) -> Result<Self> {
-        if prompts.is_empty() {
-            return Err(Error::InvalidInput(
-                "no prompt was given; pass at least one phrase, such as \"product\"".into(),
-            ));
-        }
+        need_any(prompts)?;
         let mut session = Self::without_prompt(model, options)?;
         for prompt in prompts {
             session.add_prompt(prompt)?;
@@ -339,7 +337,7 @@ impl<M: VideoModel> VideoSession<M> {
                 (Some(marked), Some(features)) => {
                     let threshold = self.options.score_threshold;
                     let like = self.model.like(features, &lane.prompt, marked, threshold)?;
-                    let (own, missed) = nearest(like, marked);
+                    let (own, missed) = nearest(&like, marked);
                     if missed > 0 {
                         notices.push(marked_missed(&lane.prompt, missed, marked.boxes.len()));
                     }
