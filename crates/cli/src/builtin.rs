@@ -34,10 +34,7 @@ mod models {
         let options = DetectOptions {
             score_threshold: BEST_SCORE,
             masks: false,
-            tiling: Tiling::Grid {
-                columns: 2,
-                rows: 2,
-            },
+            tiling: Tiling::Auto,
             ..DetectOptions::default()
         };
         Some((source, options))

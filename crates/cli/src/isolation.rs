@@ -145,8 +145,9 @@ fn worker(configuration: &Configuration, options: WorkerOptions) -> anyhow::Resu
     let program = std::env::current_exe().context("finding this program to start it again")?;
     let mut configuration = configuration.clone();
     configuration.models.isolate = Some(false);
-    let configuration = serde_json::to_vec(&configuration)
-        .context("a path that is not UTF-8 cannot cross to another process; leave --isolate out")?;
+    let configuration = serde_json::to_vec(&configuration).context(
+        "a path that is not UTF-8 cannot cross to another process; pass --isolate=false",
+    )?;
     let command = WorkerCommand::new(program).arg(WORKER);
     Ok(Worker::new(command, configuration, options))
 }

@@ -140,12 +140,14 @@ fn check(options: &ScanOptions) -> Result<()> {
     }
     let identity = &options.identity;
     if identity.crops_per_track == 0 || identity.batch == 0 {
-        return usage("crops_per_track and batch have to be at least 1".into());
+        return usage("crops_per_track and identity_batch have to be at least 1".into());
     }
     let mut names = BTreeSet::new();
     for Region { name, bbox } in &options.regions {
         if name.trim().is_empty() || !names.insert(name) {
-            return usage(format!("region name `{name}` is empty or given twice"));
+            return usage(format!(
+                "region name `{name}` is empty or given twice; give every region a name of its own"
+            ));
         }
         if !bbox.is_valid() {
             return usage(format!(

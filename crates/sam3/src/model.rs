@@ -272,7 +272,7 @@ impl Sam3 {
             .map(|find| {
                 let b = find.bbox;
                 let (w, h) = (b.width() / width as f32, b.height() / height as f32);
-                w.min(h) * scale
+                (w * h).sqrt() * scale
             })
             .collect();
         sides.sort_by(f32::total_cmp);

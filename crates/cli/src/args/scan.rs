@@ -291,7 +291,7 @@ pub(crate) struct ModelSettings {
     pub(crate) weights: Option<PathBuf>,
     /// Cut pictures into overlapping tiles before the detector looks at them: off, auto, columns and
     /// rows as in 2x2, or those and the whole picture as in whole+2x2. For full bays and small packs.
-    /// [default: off; 2x2 for shelf-tiny]
+    /// [default: off; auto for shelf-tiny]
     #[arg(long, value_name = "TILES")]
     pub(crate) tiles: Option<TilesArg>,
     /// Of two finds of a phrase whose masks share more than this part of the smaller one, the

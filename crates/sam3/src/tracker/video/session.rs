@@ -386,7 +386,8 @@ impl<M: VideoModel> VideoSession<M> {
                     "object_limit_hit",
                     format!(
                         "\"{phrase}\" found {left_out} more objects than the {} that are followed \
-                         at once; raise max_objects",
+                         at once; film a smaller part of the shelf, or raise max_objects where \
+                         an app sets it",
                         self.options.max_objects
                     ),
                 ));
