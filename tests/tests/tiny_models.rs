@@ -145,14 +145,15 @@ fn shelf_tiny_gives_boxes_without_masks_and_says_so_when_asked_for_one() {
 
 #[test]
 fn twelve_equal_packs_are_twelve_finds_of_one_phrase() {
-    let mut picture = vec![[0, 0, 640, 480, 205, 200, 190]];
+    let mut picture = vec![[0, 0, 640, 480, 70, 66, 60]];
     let mut packs = Vec::new();
     for row in 0..3 {
         let y = 48 + row * 150;
-        picture.push([0, y + 100, 640, y + 110, 120, 110, 100]);
+        picture.push([0, y + 100, 640, y + 110, 150, 140, 130]);
         for x in (0..4).map(|column| 40 + column * 150) {
             picture.push([x, y, x + 100, y + 100, 180, 30, 40]);
-            picture.push([x + 15, y + 20, x + 85, y + 51, 240, 230, 210]);
+            picture.push([x + 14, y + 20, x + 86, y + 51, 240, 230, 210]);
+            picture.push([x + 25, y + 60, x + 76, y + 76, 30, 60, 140]);
             packs.push(BoxXyxy::new(
                 x as f32,
                 y as f32,
