@@ -8,7 +8,6 @@ PyTorch runs the trainer's model in inference mode. On a machine that others use
 the processor are the ones to compare; `taskset -c 0` makes it one thread each.
 """
 
-import glob
 import os
 import pathlib
 import platform
@@ -19,20 +18,13 @@ import time
 
 import torch
 
+from processor import on_processor_ms
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "training/pack"))
 import model as pack  # noqa: E402
 
 WEIGHTS = ROOT / "models/pack-tiny/model.safetensors"
-
-
-def on_processor_ms(pid):
-    """Time that all threads of a process have run, from Linux' scheduler."""
-    total = 0
-    for file in glob.glob(f"/proc/{pid}/task/*/schedstat"):
-        with open(file) as stat:
-            total += int(stat.read().split()[0])
-    return total / 1e6
 
 
 def pixels(batch):

@@ -8,7 +8,6 @@ to PyTorch (below 1 is faster). PyTorch runs the trainer's model in inference mo
 as one batch; the phrase is encoded once on either side.
 """
 
-import glob
 import os
 import pathlib
 import platform
@@ -22,6 +21,8 @@ import numpy as np
 import torch
 from PIL import Image
 
+from processor import on_processor_ms
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "training/shelf"))
 from data import normalise  # noqa: E402
@@ -33,15 +34,6 @@ from words import Words  # noqa: E402
 MODEL = ROOT / "models/shelf-tiny"
 WIDTH, HEIGHT = 1280, 720
 THRESHOLD = 0.5
-
-
-def on_processor_ms(pid):
-    """Time that all threads of a process have run, from Linux' scheduler."""
-    total = 0
-    for file in glob.glob(f"/proc/{pid}/task/*/schedstat"):
-        with open(file) as stat:
-            total += int(stat.read().split()[0])
-    return total / 1e6
 
 
 class Torch:

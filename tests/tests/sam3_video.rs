@@ -1,6 +1,8 @@
 //! Whole videos against the reference: detector, tracker and planning together.
 #![allow(clippy::unwrap_used)]
 
+#[path = "sam3_support/ids.rs"]
+mod ids;
 #[path = "sam3_support/places.rs"]
 mod places;
 #[path = "sam3_support/tracker.rs"]
@@ -9,12 +11,12 @@ mod tracker_support;
 mod whole;
 
 use std::{
-    collections::BTreeSet,
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
 };
 
 use candle_core::{DType, Device};
+use ids::ids;
 use places::{shared, small_config};
 use shelfscan_inference_core::{
     FrameDetections, FrameTime, RgbImage, SourceId, TextPrompt, TrackId, VideoFrame,
@@ -427,15 +429,7 @@ fn black_frames_before_between_and_after_cost_no_id_with_the_model() {
     }
     out.extend(session.finish());
     assert_eq!(out.len(), frames.len());
-    let ids = |t: usize| {
-        let mut ids: Vec<_> = out[t]
-            .detections
-            .iter()
-            .map(|d| d.track_id.unwrap().0)
-            .collect();
-        ids.sort_unstable();
-        ids
-    };
+    let ids = |t: usize| ids(&out[t]);
     assert!(ids(0).is_empty() && ids(1).is_empty());
     assert_eq!(ids(2), [1, 2, 3, 4]);
     for t in (2..8).chain(10..15) {
@@ -476,9 +470,6 @@ fn objects_are_born_where_boxes_mark_them_with_the_model() {
     assert_eq!(marks.len(), 4);
     let marked = run(Some(&marks));
     // They were not trained on examples either and miss one of the four.
-    let ids = |frame: &FrameDetections| -> BTreeSet<_> {
-        frame.detections.iter().map(|d| d.track_id).collect()
-    };
     assert!(marked.iter().all(|frame| ids(frame) == ids(&marked[0])));
     assert_eq!(marked[0].detections.len(), 3);
     for own in &marked[0].detections {

@@ -1,11 +1,14 @@
 //! The planning of a video through the session, with drawn scenes in place of the model.
 #![allow(clippy::unwrap_used)]
 
+#[path = "sam3_support/ids.rs"]
+mod ids;
 #[path = "sam3_support/scene.rs"]
 mod scene;
 
 use std::{collections::BTreeMap, sync::atomic::Ordering};
 
+use ids::ids;
 use scene::{Scene, Thing, numbered_frame, rectangle};
 use shelfscan_inference_core::{BoxXyxy, Detection, FrameDetections, TextPrompt, TrackId};
 use shelfscan_sam3::tracker::{
@@ -32,16 +35,6 @@ fn run_scene(scene: &Scene, options: &VideoOptions, frames: usize) -> Vec<FrameD
         assert_eq!(frame.frame_index, n as u64);
     }
     out
-}
-
-fn ids(frame: &FrameDetections) -> Vec<u64> {
-    let mut ids: Vec<u64> = frame
-        .detections
-        .iter()
-        .map(|d| d.track_id.unwrap().0)
-        .collect();
-    ids.sort_unstable();
-    ids
 }
 
 /// The thing a detection lies on: the one whose pixels it covers best.

@@ -111,8 +111,7 @@ pub fn export(
             let mut file = Output::create(&dir.join(CLIP_FILE))?;
             let (w, h) = clip.size_px();
             let (rate, per) = ratio(clip.fps);
-            let head = format!("YUV4MPEG2 W{w} H{h} F{rate}:{per} Ip A1:1 C444 XCOLORRANGE=FULL\n");
-            file.write(head.as_bytes())?;
+            file.write(y4m_head((w, h), (rate, per)).as_bytes())?;
             Some(file)
         }
         FrameFormat::Jpeg | FrameFormat::Png => None,
@@ -171,7 +170,7 @@ fn encoded(drawn: &ClipFrame, options: &ExportOptions) -> Result<(Vec<u8>, Vec<u
     let bytes = match options.format {
         FrameFormat::Jpeg => jpeg(image, JPEG_QUALITY)?,
         FrameFormat::Png => png(image)?,
-        FrameFormat::Y4m => planes(image),
+        FrameFormat::Y4m => y4m_frame(image),
     };
     Ok((line, bytes))
 }
@@ -198,8 +197,13 @@ fn png(image: &RgbImage) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// The first line of a Y4M file of frames of `w` x `h` pixels, `rate` of them in `per` seconds.
+pub fn y4m_head((w, h): (u32, u32), (rate, per): (u64, u64)) -> String {
+    format!("YUV4MPEG2 W{w} H{h} F{rate}:{per} Ip A1:1 C444 XCOLORRANGE=FULL\n")
+}
+
 /// A frame of Y4M: planes of luma and both differences, full range, BT.601.
-fn planes(image: &RgbImage) -> Vec<u8> {
+pub fn y4m_frame(image: &RgbImage) -> Vec<u8> {
     let count = image.pixels().len() / 3;
     let mut bytes = Vec::with_capacity(count * 3 + 6);
     bytes.extend_from_slice(b"FRAME\n");

@@ -56,7 +56,7 @@ pub use crop::{draw_crop, draw_view, sku_views};
 pub use error::{Result, SynthError};
 pub use export::{
     CLIP_FILE, ExportOptions, ExportReport, FACING_FRAMES, FACINGS_FILE, FrameFormat, TRUTH_FILE,
-    VIEWS_FOLDER, export, write_facings,
+    VIEWS_FOLDER, export, write_facings, y4m_frame, y4m_head,
 };
 pub use pictures::{MAX_PICTURES, read_pictures};
 pub use plan::{MAX_FACINGS, MAX_ROWS, MAX_SKUS, ShelfPlan, pick_skus};

@@ -51,6 +51,19 @@ pub(crate) mod check {
         Tensor::from_vec(data, shape, &Device::Cpu).unwrap()
     }
 
+    /// Queries, keys and values of random floats, and a mask that hides every fifth key.
+    pub(crate) fn masked(
+        (b, h, nq, nk, d): (usize, usize, usize, usize, usize),
+    ) -> (Tensor, Tensor, Tensor, Tensor) {
+        let mask: Vec<u8> = (0..b * nk).map(|i| u8::from(i % 5 != 0)).collect();
+        (
+            random(&[b, nq, h, d], 1),
+            random(&[b, nk, h, d], 2),
+            random(&[b, nk, h, d], 3),
+            Tensor::from_vec(mask, (b, nk), &Device::Cpu).unwrap(),
+        )
+    }
+
     pub(crate) fn floats(t: &Tensor) -> Vec<f32> {
         t.flatten_all().unwrap().to_vec1().unwrap()
     }

@@ -61,28 +61,22 @@ impl Block {
         in_windows: bool,
         rotary: &Rotary,
     ) -> Result<Tensor> {
-        let x = match self.window {
-            None => {
-                let qkv = self
-                    .qkv
-                    .forward_normed(x, &self.norm1, Activation::Identity)?;
-                self.proj.forward_residual(&self.mix(qkv, rotary)?, x)?
-            }
-            Some(side) if in_windows => {
-                let qkv = self
-                    .qkv
-                    .forward_normed(x, &self.norm1, Activation::Identity)?;
-                let qkv = qkv.reshape(((), side * side, qkv.dim(D::Minus1)?))?;
-                let mixed = self.mix(qkv, rotary)?.reshape(x.shape())?;
-                self.proj.forward_residual(&mixed, x)?
-            }
-            Some(side) => {
+        let mixed = match self.window {
+            Some(side) if !in_windows => {
                 let windows = to_windows(&self.norm1.forward(x)?, grid, side)?;
                 let mixed = self.mix(self.qkv.forward(&windows)?, rotary)?;
-                let mixed = from_windows(&mixed, x.dim(0)?, grid, side)?;
-                self.proj.forward_residual(&mixed, x)?
+                from_windows(&mixed, x.dim(0)?, grid, side)?
+            }
+            window => {
+                let qkv = self
+                    .qkv
+                    .forward_normed(x, &self.norm1, Activation::Identity)?;
+                let tokens = window.map_or(grid * grid, |side| side * side);
+                let qkv = qkv.reshape(((), tokens, qkv.dim(D::Minus1)?))?;
+                self.mix(qkv, rotary)?.reshape(x.shape())?
             }
         };
+        let x = self.proj.forward_residual(&mixed, x)?;
         self.mlp.forward_residual(&x, &self.norm2)
     }
 
@@ -207,11 +201,11 @@ impl VisionTrunk {
             check_table(&weights.pp("attn"), rotary)?;
             blocks.push(Block::new(&weights, config, global)?);
         }
-        let (grid, side_of_window) = (config.grid(), config.vit_window);
-        let fills = side_of_window > 0 && grid.is_multiple_of(side_of_window);
+        let (grid, window) = (config.grid(), config.vit_window);
+        let fills = window > 0 && grid.is_multiple_of(window);
         let sorted = fills.then(|| Sorted {
-            side: side_of_window,
-            global_rotary: global_rotary.in_windows(side_of_window),
+            side: window,
+            global_rotary: global_rotary.in_windows(window),
         });
         Ok(Self {
             patches: made(patches, weights)?,
@@ -276,16 +270,12 @@ impl VisionTrunk {
         let x = self.patches.forward_patches(picture, self.patch)?;
         let mut x = self.norm.forward(&x.broadcast_add(&self.positions)?)?;
         let sorted = self.sorted.as_ref();
-        let (global_rotary, in_rows) = match sorted {
-            None => (&self.global_rotary, None),
-            Some(sorted) => {
-                let shape = x.shape().clone();
-                x = to_windows(&x, self.grid, sorted.side)?.reshape(shape)?;
-                (&sorted.global_rotary, Some(sorted.side))
-            }
-        };
-        let in_rows = |x: &Tensor| match in_rows {
-            Some(side) => from_windows(x, x.dim(0)?, self.grid, side),
+        let global_rotary = sorted.map_or(&self.global_rotary, |sorted| &sorted.global_rotary);
+        if let Some(sorted) = sorted {
+            x = to_windows(&x, self.grid, sorted.side)?.reshape(x.shape())?;
+        }
+        let in_rows = |x: &Tensor| match sorted {
+            Some(sorted) => from_windows(x, x.dim(0)?, self.grid, sorted.side),
             None => Ok(x.clone()),
         };
         for block in &self.blocks {

@@ -147,7 +147,7 @@ mod tests {
         super::{attention, default_scale},
         *,
     };
-    use crate::ops::check::{assert_close, floats, random};
+    use crate::ops::check::{assert_close, floats, masked, random};
 
     fn blocks(
         qkv: (&Tensor, &Tensor, &Tensor),
@@ -275,13 +275,7 @@ mod tests {
     #[test]
     fn biases_masks_and_causality_are_those_of_the_block() {
         let (b, h, nq, nk, d) = (2, 3, 29, 45, 16);
-        let (q, k, v) = (
-            random(&[b, nq, h, d], 1),
-            random(&[b, nk, h, d], 2),
-            random(&[b, nk, h, d], 3),
-        );
-        let mask: Vec<u8> = (0..b * nk).map(|i| u8::from(i % 5 != 0)).collect();
-        let mask = Tensor::from_vec(mask, (b, nk), q.device()).unwrap();
+        let (q, k, v, mask) = masked((b, h, nq, nk, d));
         let lazy = |at: BiasRow, row: &mut [f32]| {
             for (key, v) in row.iter_mut().enumerate() {
                 let key = at.first_key + key;

@@ -196,7 +196,7 @@ mod tests {
     use candle_core::DType;
 
     use super::*;
-    use crate::ops::check::{assert_close, random};
+    use crate::ops::check::{assert_close, masked, random};
 
     fn exact(q: &Tensor, k: &Tensor, v: &Tensor, options: &AttentionOptions<'_>) -> Tensor {
         let wide = |t: &Tensor| t.to_dtype(DType::F64).unwrap();
@@ -258,13 +258,7 @@ mod tests {
     #[test]
     fn biases_masks_and_causality_equal_double_precision() {
         let (b, h, nq, nk, d) = (2, 3, 29, 450, 16);
-        let (q, k, v) = (
-            random(&[b, nq, h, d], 1),
-            random(&[b, nk, h, d], 2),
-            random(&[b, nk, h, d], 3),
-        );
-        let mask: Vec<u8> = (0..b * nk).map(|i| u8::from(i % 5 != 0)).collect();
-        let mask = Tensor::from_vec(mask, (b, nk), q.device()).unwrap();
+        let (q, k, v, mask) = masked((b, h, nq, nk, d));
         let lazy = |at: BiasRow, row: &mut [f32]| {
             for (i, v) in row.iter_mut().enumerate() {
                 let key = at.first_key + i;

@@ -1,5 +1,7 @@
 //! Objects that are marked by boxes rather than named.
 
+use shelfscan_inference_core::BoxXyxy;
+
 use super::RawDetections;
 use crate::{Error, ExemplarBox, Exemplars, Result};
 
@@ -34,7 +36,10 @@ pub(crate) fn nearest(found: &RawDetections, marked: &Exemplars) -> (RawDetectio
     let mut taken = vec![false; found.scores.len()];
     let mut missed = 0;
     for mark in &marked.boxes {
-        let overlaps = found.boxes.iter().map(|found| overlap(*found, mark.cxcywh));
+        let overlaps = found
+            .boxes
+            .iter()
+            .map(|found| corners(*found).iou(&corners(mark.cxcywh)));
         let free = overlaps.enumerate().filter(|(i, _)| !taken[*i]);
         let best = free.max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)));
         match best {
@@ -52,15 +57,8 @@ pub(crate) fn nearest(found: &RawDetections, marked: &Exemplars) -> (RawDetectio
     (own, missed)
 }
 
-/// Intersection over union of boxes `[cx, cy, w, h]`.
-fn overlap(a: [f32; 4], b: [f32; 4]) -> f32 {
-    let shared = |i: usize| {
-        let low = (a[i] - a[i + 2] / 2.0).max(b[i] - b[i + 2] / 2.0);
-        let high = (a[i] + a[i + 2] / 2.0).min(b[i] + b[i + 2] / 2.0);
-        (high - low).max(0.0)
-    };
-    let both = shared(0) * shared(1);
-    both / (a[2] * a[3] + b[2] * b[3] - both).max(f32::MIN_POSITIVE)
+fn corners([cx, cy, w, h]: [f32; 4]) -> BoxXyxy {
+    BoxXyxy::from_xywh(cx - w / 2.0, cy - h / 2.0, w, h)
 }
 
 #[cfg(test)]

@@ -333,7 +333,8 @@ impl<M: VideoModel> VideoSession<M> {
         for lane in &mut self.lanes {
             let raw = match (&lane.marked, &features) {
                 _ if !lane.is_asked(turn) => None,
-                (None, _) | (_, None) => found.next(),
+                (None, _) => found.next(),
+                (Some(_), None) => None,
                 (Some(marked), Some(features)) => {
                     let threshold = self.options.score_threshold;
                     let like = self.model.like(features, &lane.prompt, marked, threshold)?;
