@@ -40,18 +40,40 @@ def normalise(pictures):
     return pictures.permute(0, 3, 1, 2).float() / 127.5 - 1
 
 
-def augment(picture, boxes, classes, side, rng, zoom=0.6, smallest_crop=0.35):
-    """A random crop, flip and change of colour. Gives the picture `[s, s, 3]`, boxes in 0 to 1,
-    classes, and the classes of which an object was cut away so far that it no longer counts."""
+def shrunk(picture, side, x0, y0, w, h):
+    """A window that reaches beyond the picture on all sides; around it are the picture's own colours,
+    washed out."""
+    canvas = picture.resize((3, 3), Image.BOX).resize((side, side), Image.BICUBIC)
+    scale = np.array([side / w, side / h])
+    size = np.maximum(1, np.round(np.array(picture.size) * scale)).astype(int)
+    at = np.round(np.array([-x0, -y0]) * scale).astype(int)
+    canvas.paste(picture.resize(tuple(size.tolist()), Image.BILINEAR), tuple(at.tolist()))
+    return canvas
+
+
+def augment(picture, boxes, classes, side, rng, zoom=0.4, smallest_crop=0.35, shrink=0.3,
+            largest_window=1.6):
+    """A random crop or a window larger than the picture, flip and change of colour. Gives the picture
+    `[s, s, 3]`, boxes in 0 to 1, classes, and the classes of which an object was cut away so far that it
+    no longer counts."""
     width, height = picture.size
     x0 = y0 = 0.0
     w, h = float(width), float(height)
-    if rng.random() < zoom:
+    kind = rng.random()
+    if kind < zoom:
         share = rng.uniform(smallest_crop, 1)
         w = width * share
         h = height * float(np.clip(share * np.exp(rng.normal(0, 0.2)), smallest_crop, 1))
         x0, y0 = rng.uniform(0, width - w), rng.uniform(0, height - h)
-    picture = picture.resize((side, side), Image.BILINEAR, box=(x0, y0, x0 + w, y0 + h))
+    elif kind < zoom + shrink:
+        share = rng.uniform(1, largest_window)
+        w = width * share
+        h = height * float(np.clip(share * np.exp(rng.normal(0, 0.15)), 1, largest_window))
+        x0, y0 = rng.uniform(width - w, 0), rng.uniform(height - h, 0)
+    if w > width or h > height:
+        picture = shrunk(picture, side, x0, y0, w, h)
+    else:
+        picture = picture.resize((side, side), Image.BILINEAR, box=(x0, y0, x0 + w, y0 + h))
     origin, size = np.float32([x0, y0, x0, y0]), np.float32([w, h, w, h])
     placed = (boxes - origin) / size
     inside = placed.clip(0, 1)
