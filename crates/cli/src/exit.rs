@@ -104,11 +104,34 @@ fn hint(error: &anyhow::Error) -> Option<String> {
     {
         return Some(hint);
     }
+    if let Some(option) = error.chain().find_map(raised_by) {
+        return Some(option.into());
+    }
     let about_ffmpeg = error.chain().any(|e| {
         e.downcast_ref::<VideoError>()
             .is_some_and(VideoError::is_about_ffmpeg)
     });
     about_ffmpeg.then(|| FFMPEG_HINT.into())
+}
+
+/// The option that moves the limit an error is about.
+fn raised_by(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
+    match error.downcast_ref() {
+        Some(PipelineError::Source(source)) => return raised_by(source),
+        Some(PipelineError::Gallery(gallery)) => return raised_by(gallery),
+        _ => {}
+    }
+    match error.downcast_ref() {
+        Some(VideoError::PictureTooLarge { .. }) => {
+            return Some("--max-pixels N allows larger pictures");
+        }
+        Some(VideoError::Stalled { .. }) => return Some("--stall-secs SECS waits longer"),
+        _ => {}
+    }
+    match error.downcast_ref() {
+        Some(GalleryError::TooManyViews { .. }) => Some("--max-views N allows more views"),
+        _ => None,
+    }
 }
 
 fn code(error: &anyhow::Error) -> Exit {

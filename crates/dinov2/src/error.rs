@@ -1,5 +1,7 @@
 //! What can go wrong, grouped by what to do about it.
 
+use shelfscan_model_kit::WeightsFault;
+
 /// Result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -42,6 +44,25 @@ pub enum Error {
         #[source]
         source: candle_core::Error,
     },
+}
+
+impl Error {
+    /// The parts of a message about a file of weights; `None` when no file is to blame.
+    pub fn weights_fault(&self) -> Option<WeightsFault> {
+        match self {
+            Self::Weights(kit) => kit.weights_fault(),
+            Self::Architecture {
+                path,
+                reason,
+                remedy,
+            } => Some(WeightsFault {
+                path: path.clone(),
+                reason: reason.clone(),
+                remedy,
+            }),
+            Self::Size { .. } | Self::Tensor { .. } => None,
+        }
+    }
 }
 
 /// Names the stage of a candle error.

@@ -50,15 +50,15 @@ pub enum InferenceError {
     /// An argument is unusable. Remedy: pass something else.
     #[error("invalid input: {0}")]
     InvalidInput(String),
-    /// Memory ran out. Remedy: lower what the message names.
-    #[error("out of memory: {need} needed, {have} there; lower {lower}")]
+    /// The device has no memory left. Remedy: free some, or ask for less at once.
+    #[error("{stage} ran out of memory ({reason}); {remedy}")]
     OutOfMemory {
-        /// What the step needs, in words with units.
-        need: String,
-        /// What the device has, in words with units.
-        have: String,
-        /// The option to lower.
-        lower: String,
+        /// The stage of the model.
+        stage: String,
+        /// What the device or its library answered.
+        reason: String,
+        /// What to free or lower.
+        remedy: String,
     },
     /// A stage produced NaN or infinity. Remedy: other weights or a wider dtype.
     #[error(
@@ -90,14 +90,22 @@ pub enum InferenceError {
 }
 
 impl InferenceError {
-    /// Wraps a back end's own error with the stage it came from.
+    /// Wraps a back end's own error with the stage it came from. One that says it is out of memory
+    /// becomes [`OutOfMemory`](Self::OutOfMemory).
     pub fn backend(
         stage: impl Into<String>,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Self {
-        Self::Backend {
-            stage: stage.into(),
-            source: source.into(),
+        let (stage, source) = (stage.into(), source.into());
+        match out_of_memory(source.as_ref()) {
+            Some(reason) => Self::OutOfMemory {
+                stage,
+                reason,
+                remedy: "end what else uses the device, ask for fewer phrases at once, or take \
+                         --dtype bf16 or --device cpu"
+                    .into(),
+            },
+            None => Self::Backend { stage, source },
         }
     }
 
@@ -112,9 +120,49 @@ impl InferenceError {
     }
 }
 
+/// How CUDA, Metal and the C library name a lack of memory, in small letters.
+const OUT_OF_MEMORY: [&str; 4] = [
+    "out of memory",
+    "out_of_memory",
+    "outofmemory",
+    "insufficient memory",
+];
+
+/// The first line of the cause that says memory ran out.
+fn out_of_memory(source: &(dyn std::error::Error + 'static)) -> Option<String> {
+    std::iter::successors(Some(source), |cause| cause.source())
+        .map(ToString::to_string)
+        .find(|text| {
+            let small = text.to_lowercase();
+            OUT_OF_MEMORY.iter().any(|name| small.contains(name))
+        })
+        .map(|text| text.lines().next().unwrap_or_default().into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lack_of_memory_is_told_from_other_failures_of_a_back_end() {
+        for text in [
+            "DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\")\n  0: a\n  1: b",
+            "Insufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)",
+        ] {
+            let deep = std::io::Error::other(std::io::Error::other(text));
+            let error = InferenceError::backend("trunk", deep);
+            assert!(matches!(error, InferenceError::OutOfMemory { .. }));
+            let shown = error.to_string();
+            assert!(shown.starts_with("trunk ran out of memory ("), "{shown}");
+            assert!(
+                !shown.contains('\n') && shown.contains("--dtype bf16"),
+                "{shown}"
+            );
+            assert!(error.is_fatal_for_run());
+        }
+        let other = InferenceError::backend("trunk", "an illegal address");
+        assert_eq!(other.to_string(), "trunk failed");
+    }
 
     #[test]
     fn a_message_names_the_device_the_reason_and_the_remedy() {

@@ -56,6 +56,9 @@ pub enum PipelineError {
         #[source]
         source: std::io::Error,
     },
+    /// A result has no form in JSON. Remedy: none but a report; it is a defect.
+    #[error("a result cannot be written as JSON, which is a defect worth reporting")]
+    Json(#[source] serde_json::Error),
     /// A stage panicked. The other sources go on. Remedy: report it with the message.
     #[error("the {stage} stage panicked, which is a defect worth reporting: {message}")]
     Panicked {

@@ -237,7 +237,7 @@ impl Journal {
 
     /// Writes `run.json` whole.
     pub(crate) fn write_run(&self, run: &RunFile) -> Result<()> {
-        let mut text = serde_json::to_vec_pretty(run).map_err(|e| as_usage(&e))?;
+        let mut text = serde_json::to_vec_pretty(run).map_err(PipelineError::Json)?;
         text.push(b'\n');
         write_whole(&self.dir.join(names::RUN), &text)
     }
@@ -273,13 +273,9 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
 }
 
 pub(crate) fn to_line(value: &impl Serialize) -> Result<Vec<u8>> {
-    let mut line = serde_json::to_vec(value).map_err(|e| as_usage(&e))?;
+    let mut line = serde_json::to_vec(value).map_err(PipelineError::Json)?;
     line.push(b'\n');
     Ok(line)
-}
-
-fn as_usage(error: &serde_json::Error) -> PipelineError {
-    PipelineError::Usage(format!("a result cannot be written as JSON: {error}"))
 }
 
 fn append(path: &Path) -> Result<File> {

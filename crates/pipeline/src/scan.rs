@@ -276,7 +276,8 @@ impl Scanner {
     fn open(&mut self, plan: &SourcePlan, head: &RunFile) -> Result<Scanned> {
         if plan.source.is_live() && self.existing == Existing::Resume {
             return Err(PipelineError::Usage(format!(
-                "{} is live and cannot be resumed; its frames are gone",
+                "{} is live and cannot be resumed, its frames are gone; leave out --resume and scan into a \
+                 new folder",
                 plan.source.id()
             )));
         }

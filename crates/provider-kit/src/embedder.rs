@@ -1,6 +1,7 @@
 //! DINOv2 behind the [`Embedder`] contract.
 
 use std::{
+    error::Error,
     path::Path,
     sync::{Mutex, OnceLock, PoisonError},
 };
@@ -11,6 +12,7 @@ use shelfscan_inference_core::{
     Embedder, EmbedderFingerprint, Embeddings, InferenceError, Result, RgbImage,
 };
 use shelfscan_model_kit::{
+    WeightsFault,
     preprocess::{FitPolicy, Normalisation, PictureFilter, fit, to_tensor},
     weights::WeightSource,
 };
@@ -98,10 +100,10 @@ impl Dinov2Embedder {
         let checkpoint = self
             .weights
             .open()
-            .map_err(|e| weights_error(self.weights(), &e))?;
+            .map_err(|e| weights_error(e.weights_fault(), e.into()))?;
         let load = self.options.load;
         let model = Dinov2::from_checkpoint(checkpoint, load, self.place.dtype(), &device)
-            .map_err(|e| weights_error(self.weights(), &e))?;
+            .map_err(|e| weights_error(e.weights_fault(), e.into()))?;
         drop(alone);
         let side = self.side_px(&model)?;
         Ok(self.loaded.get_or_init(|| Loaded {
@@ -171,7 +173,7 @@ impl Embedder for Dinov2Embedder {
                 .weights
                 .open()
                 .and_then(|checkpoint| checkpoint.sha256())
-                .map_err(|e| weights_error(self.weights(), &e))?;
+                .map_err(|e| weights_error(e.weights_fault(), e.into()))?;
             self.hash.get_or_init(|| hash).clone()
         };
         let config = loaded.model.config();
@@ -217,11 +219,17 @@ impl Embedder for Dinov2Embedder {
     }
 }
 
-fn weights_error(path: &Path, error: &dyn std::error::Error) -> InferenceError {
-    InferenceError::Weights {
-        path: path.to_path_buf(),
-        reason: error.to_string(),
-        remedy: "pass a DINOv2 checkpoint, .safetensors or .pth".into(),
+fn weights_error(
+    fault: Option<WeightsFault>,
+    error: Box<dyn Error + Send + Sync>,
+) -> InferenceError {
+    match fault {
+        Some(fault) => InferenceError::Weights {
+            path: fault.path,
+            reason: fault.reason,
+            remedy: fault.remedy.replace("this model", "DINOv2"),
+        },
+        None => InferenceError::backend("loading weights", error),
     }
 }
 

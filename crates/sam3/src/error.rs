@@ -51,7 +51,6 @@ pub enum Error {
 
 impl From<Error> for InferenceError {
     fn from(error: Error) -> Self {
-        use shelfscan_model_kit::Error as Kit;
         match error {
             Error::InvalidInput(text) => Self::InvalidInput(text),
             Error::NonFinite { stage } => Self::NonFinite {
@@ -66,22 +65,14 @@ impl From<Error> for InferenceError {
                 reason: format!("this is {found}"),
                 remedy: remedy.into(),
             },
-            Error::Weights(kit) => {
-                let path = match &kit {
-                    Kit::Io { path, .. }
-                    | Kit::Broken { path, .. }
-                    | Kit::NoMatch { path, .. }
-                    | Kit::Missing { path, .. }
-                    | Kit::Unaccounted { path, .. }
-                    | Kit::NotFinite { path, .. } => path.clone(),
-                    _ => return Self::backend("loading weights", kit),
-                };
-                Self::Weights {
-                    path,
-                    reason: kit.to_string(),
-                    remedy: "pass a SAM 3.1 checkpoint".into(),
-                }
-            }
+            Error::Weights(kit) => match kit.weights_fault() {
+                Some(fault) => Self::Weights {
+                    path: fault.path,
+                    reason: fault.reason,
+                    remedy: fault.remedy.replace("this model", "SAM 3.1"),
+                },
+                None => Self::backend("loading weights", kit),
+            },
             Error::Config(_) => Self::InvalidInput(error.to_string()),
             Error::Tensor { stage, source } => Self::backend(stage, source),
         }

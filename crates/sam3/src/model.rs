@@ -439,7 +439,7 @@ pub(crate) fn notices(
                 "query_cap_hit",
                 format!(
                     "\"{}\" filled all {queries} places the model has, so some objects may be \
-                     missing; cut the picture into tiles",
+                     missing; ask in tiles (--tiles)",
                     prompt.phrase
                 ),
             ));

@@ -49,9 +49,11 @@ pub(super) fn write_failure(w: &mut Writer, error: &InferenceError) -> Result<()
             remedy,
         } => (OUT_OF_ORDER, vec![*call, state, remedy]),
         InferenceError::InvalidInput(text) => (INVALID_INPUT, vec![&**text]),
-        InferenceError::OutOfMemory { need, have, lower } => {
-            (OUT_OF_MEMORY, vec![&**need, have, lower])
-        }
+        InferenceError::OutOfMemory {
+            stage,
+            reason,
+            remedy,
+        } => (OUT_OF_MEMORY, vec![&**stage, reason, remedy]),
         InferenceError::NonFinite { stage } => (NON_FINITE, vec![&**stage]),
         InferenceError::Worker {
             call,
@@ -95,9 +97,9 @@ pub(super) fn read_failure(r: &mut Reader<'_>) -> Result<InferenceError> {
         },
         INVALID_INPUT => InferenceError::InvalidInput(text()?.into()),
         OUT_OF_MEMORY => InferenceError::OutOfMemory {
-            need: text()?.into(),
-            have: text()?.into(),
-            lower: text()?.into(),
+            stage: text()?.into(),
+            reason: text()?.into(),
+            remedy: text()?.into(),
         },
         NON_FINITE => InferenceError::NonFinite {
             stage: text()?.into(),
@@ -198,9 +200,9 @@ mod tests {
             ended,
             InferenceError::InvalidInput(s("no prompt")),
             InferenceError::OutOfMemory {
-                need: s("9 GB"),
-                have: s("8 GB"),
-                lower: s("--tiles"),
+                stage: s("trunk"),
+                reason: s("out of memory"),
+                remedy: s("end the others"),
             },
             InferenceError::NonFinite { stage: s("mask") },
             InferenceError::Worker {
