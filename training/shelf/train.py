@@ -123,6 +123,7 @@ class Run:
             self.step, self.seconds = held["step"], held["seconds"]
         # Of this sitting, which may come with other rates and so warms up anew.
         self.first = self.step
+        self.parent = os.getppid()
 
     def say(self, text):
         if self.rank == 0:
@@ -188,6 +189,8 @@ class Run:
         name = "curve.jsonl" if self.rank == 0 else os.devnull
         with open(self.path.parent / name, "a") as curve:
             while (progress := self.progress()) < 1:
+                if os.getppid() != self.parent:
+                    raise SystemExit("the trainer was ended from outside")
                 begun = time.monotonic()
                 if more and progress >= args.more_until:
                     more, loader = 0, self.batches(scenes, words, seed, 0)

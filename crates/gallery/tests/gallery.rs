@@ -1,4 +1,4 @@
-//! Galleries on disk: enrolment, its interruption, the cache and its proof, answers.
+//! Galleries on disk: enrolment, its interruption, answers.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,56 +11,13 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use common::{GridEmbedder, decode, draw_skus, pack, write_picture};
+use common::{GridEmbedder, decode, draw_skus, pack, scene::Scene, write_picture};
 use proptest::prelude::*;
 use shelfscan_gallery::{
-    CacheState, Channel, CropPolicy, EmbedTools, EnrollOptions, Gallery, GalleryError, LoadReport,
-    Pictures, Recognizer, RecognizerOptions, ThresholdBasis,
+    CacheState, Channel, CropPolicy, EmbedTools, EnrollOptions, Gallery, GalleryError, Pictures,
+    Recognizer, RecognizerOptions, ThresholdBasis,
 };
 use shelfscan_inference_core::{BoxXyxy, RgbImage};
-use tempfile::TempDir;
-
-struct Scene {
-    root: TempDir,
-}
-
-impl Scene {
-    fn new(skus: u64, views: u64) -> Self {
-        let root = tempfile::tempdir().unwrap();
-        draw_skus(&root.path().join("skus"), skus, views, 24);
-        Self { root }
-    }
-
-    fn skus(&self) -> std::path::PathBuf {
-        self.root.path().join("skus")
-    }
-
-    fn dir(&self) -> std::path::PathBuf {
-        self.root.path().join("gallery")
-    }
-
-    fn enroll(&self, embedder: &GridEmbedder) -> shelfscan_gallery::EnrollReport {
-        self.enroll_with(embedder, &EnrollOptions::default())
-            .unwrap()
-    }
-
-    fn enroll_with(
-        &self,
-        embedder: &GridEmbedder,
-        options: &EnrollOptions,
-    ) -> Result<shelfscan_gallery::EnrollReport, GalleryError> {
-        Gallery::enroll(&self.skus(), &self.dir(), &embedder.tools(), options).map(|(_, r)| r)
-    }
-
-    fn load(&self, embedder: GridEmbedder) -> (Recognizer, LoadReport, Arc<GridEmbedder>) {
-        let embedder = Arc::new(embedder);
-        let gallery = Gallery::open(&self.dir()).unwrap();
-        let options = RecognizerOptions::default();
-        let (recognizer, report) =
-            Recognizer::load(gallery, embedder.clone(), &decode, None, &options).unwrap();
-        (recognizer, report, embedder)
-    }
-}
 
 #[test]
 fn g4_a_crop_is_named_by_its_nearest_view_and_a_stranger_is_unknown_with_three_neighbours() {
@@ -394,126 +351,6 @@ fn unreadable_views_stay_absent_are_listed_and_do_not_disturb_the_rest() {
     write_picture(&scene.skus().join("sku0001/view1.ppm"), &pack(1, 1, 24));
     let report = scene.enroll(&GridEmbedder::default());
     assert_eq!((report.embedded, report.unreadable.len()), (1, 0));
-}
-
-/// Rewrites the cache's row list and vectors, both given in order.
-fn rewrite_rows(dir: &Path, change: impl Fn(&mut Vec<serde_json::Value>, &mut Vec<Vec<u8>>)) {
-    use safetensors::{Dtype, SafeTensors, tensor::TensorView};
-    let path = dir.join("cache.safetensors");
-    let bytes = fs::read(&path).unwrap();
-    let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
-    let tensors = SafeTensors::deserialize(&bytes).unwrap();
-    let vectors = tensors.tensor("vectors").unwrap();
-    let dimension = vectors.shape()[1];
-    let mut rows: Vec<serde_json::Value> =
-        serde_json::from_slice(tensors.tensor("rows").unwrap().data()).unwrap();
-    let mut data: Vec<Vec<u8>> = vectors
-        .data()
-        .chunks_exact(dimension * 4)
-        .map(<[u8]>::to_vec)
-        .collect();
-    change(&mut rows, &mut data);
-    let (list, data) = (serde_json::to_vec(&rows).unwrap(), data.concat());
-    let shape = vec![rows.len(), dimension];
-    let file = safetensors::serialize(
-        [
-            (
-                "vectors",
-                TensorView::new(Dtype::F32, shape, &data).unwrap(),
-            ),
-            (
-                "rows",
-                TensorView::new(Dtype::U8, vec![list.len()], &list).unwrap(),
-            ),
-        ],
-        header.metadata().clone(),
-    )
-    .unwrap();
-    fs::write(path, file).unwrap();
-}
-
-#[test]
-fn moved_repeated_foreign_and_swapped_rows_are_refused_and_embedded_again() {
-    type Change = fn(&mut Vec<serde_json::Value>, &mut Vec<Vec<u8>>);
-    let cases: [(&str, Change); 4] = [
-        ("moved or repeated", |rows, data| {
-            rows.swap(2, 5);
-            data.swap(2, 5);
-        }),
-        ("moved or repeated", |rows, data| {
-            rows.insert(4, rows[3].clone());
-            data.insert(4, data[3].clone());
-        }),
-        ("no such view", |rows, _| {
-            rows[3]["view"] = "elsewhere/a.ppm".into();
-        }),
-        ("not the one that was written", |_, data| data.swap(2, 5)),
-    ];
-    for (reason, change) in cases {
-        let scene = Scene::new(4, 3);
-        scene.enroll(&GridEmbedder::default());
-        let (honest, _, _) = scene.load(GridEmbedder::default());
-        rewrite_rows(&scene.dir(), change);
-        let verified = Gallery::open(&scene.dir()).unwrap().verify(None).unwrap();
-        assert!(!verified.ok, "{reason}");
-        let (recognizer, report, _) = scene.load(GridEmbedder::default());
-        assert_eq!(report.cache.state, CacheState::Partial, "{reason}");
-        assert!(
-            report.cache.refused_rows[0].reason.contains(reason),
-            "{:?}",
-            report.cache
-        );
-        assert_eq!(report.cache.reused + report.embedded, 12, "{reason}");
-        let crops: Vec<RgbImage> = (0..4).map(|sku| pack(sku, 5, 24)).collect();
-        assert_eq!(
-            recognizer.identify(&crops).unwrap(),
-            honest.identify(&crops).unwrap()
-        );
-        assert_eq!(
-            scene.load(GridEmbedder::default()).1.cache.state,
-            CacheState::Hit
-        );
-    }
-}
-
-#[test]
-fn a_cut_or_hostile_cache_is_refused_at_once_and_built_again() {
-    let scene = Scene::new(4, 2);
-    scene.enroll(&GridEmbedder::default());
-    let path = scene.dir().join("cache.safetensors");
-    let good = fs::read(&path).unwrap();
-    let mut huge = good.clone();
-    huge[..8].copy_from_slice(&(1u64 << 63).to_le_bytes());
-    for bytes in [
-        vec![],
-        good[..7].to_vec(),
-        good[..100].to_vec(),
-        good[..good.len() - 5].to_vec(),
-        huge,
-    ] {
-        fs::write(&path, &bytes).unwrap();
-        let (_, report, _) = scene.load(GridEmbedder::default());
-        assert_eq!(
-            (report.cache.state, report.embedded),
-            (CacheState::Refused, 8)
-        );
-        assert!(report.cache.reason.unwrap().contains("cache is not usable"));
-        assert_eq!(fs::read(&path).unwrap(), good);
-    }
-}
-
-#[test]
-fn a_cache_ten_times_over_its_bound_is_not_read() {
-    let scene = Scene::new(2, 1);
-    scene.enroll(&GridEmbedder::default());
-    let file = fs::File::options()
-        .write(true)
-        .open(scene.dir().join("cache.safetensors"))
-        .unwrap();
-    file.set_len(10 * 300_000 * (64 * 4 + 1024)).unwrap();
-    let (_, report, _) = scene.load(GridEmbedder::default());
-    assert_eq!(report.cache.state, CacheState::Refused);
-    assert!(report.cache.reason.unwrap().contains("needs at most"));
 }
 
 #[test]

@@ -4,7 +4,10 @@ use serde::{Deserialize, Serialize};
 use shelfscan_inference_core::{BoxXyxy, TextPrompt};
 use shelfscan_video::ReadOptions;
 
-use crate::associate::AssociateOptions;
+use crate::{
+    associate::AssociateOptions,
+    error::{PipelineError, Result},
+};
 
 /// The phrase a scan looks for when none is given: every kind of pack.
 pub const DEFAULT_PROMPT: &str = "product";
@@ -117,6 +120,19 @@ pub struct ScanOptions {
     pub outputs: OutputOptions,
 }
 
+impl ScanOptions {
+    /// The options as `run.json` holds them. A number of 32 bits stands there as it was written, 0.8 and
+    /// not 0.800000011920929, which is what `serde_json::to_value` makes of it.
+    ///
+    /// # Errors
+    /// [`PipelineError::Json`] when an option has no form in JSON.
+    pub fn to_json(&self) -> Result<serde_json::Value> {
+        serde_json::to_string(self)
+            .and_then(|text| serde_json::from_str(&text))
+            .map_err(PipelineError::Json)
+    }
+}
+
 impl Default for ScanOptions {
     fn default() -> Self {
         Self {
@@ -129,5 +145,22 @@ impl Default for ScanOptions {
             identity: IdentityOptions::default(),
             outputs: OutputOptions::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_stands_in_the_record_as_it_was_written() {
+        let options = ScanOptions {
+            min_score: 0.8,
+            ..ScanOptions::default()
+        };
+        let text = options.to_json().unwrap().to_string();
+        assert!(text.contains("\"min_score\":0.8,"), "{text}");
+        let back: ScanOptions = serde_json::from_str(&text).unwrap();
+        assert_eq!(back, options);
     }
 }

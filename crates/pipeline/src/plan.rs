@@ -110,10 +110,9 @@ impl ScanPlan {
     /// comparable frame by frame.
     ///
     /// # Errors
-    /// [`PipelineError::Usage`] when an option cannot be written as JSON.
+    /// [`PipelineError::Json`] when an option cannot be written as JSON.
     pub fn recorded(&self) -> Result<serde_json::Value> {
-        let mut value = serde_json::to_value(&self.options)
-            .map_err(|e| PipelineError::Usage(format!("the options cannot be recorded: {e}")))?;
+        let mut value = self.options.to_json()?;
         // Where ffmpeg is installed decides nothing; its version stands beside the source.
         if let Some(read) = value.get_mut("read").and_then(|r| r.as_object_mut()) {
             read.remove("ffmpeg");

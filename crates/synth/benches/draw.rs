@@ -17,6 +17,7 @@ fn scene_of_336_px(bencher: Bencher) {
         side_px: 336,
         zoom: false,
         kind: None,
+        mostly: None,
         pictures: &[],
     };
     let mut index = 0;

@@ -2,8 +2,8 @@
 //!
 //! Per scene a JPEG and a 16-bit grey PNG whose value at a pixel is the object seen there (0 for
 //! none), and one line of `scenes.jsonl` with the objects. Options: `--pictures DIR` prints
-//! photographs on packs, `--zoom` draws from nearer by. Seeds at or above 1000000 show SKUs that
-//! no smaller seed shows.
+//! photographs on packs, `--zoom` draws from nearer by, `--mostly bottle` shows more of one category. Seeds
+//! at or above 1000000 show SKUs that no smaller seed shows.
 #![allow(clippy::print_stderr)]
 
 use std::{
@@ -20,13 +20,14 @@ use image::{
 };
 use rayon::prelude::*;
 use serde_json::json;
-use shelfscan_synth::{Still, StillOptions, draw_still, read_pictures};
+use shelfscan_synth::{Category, Still, StillOptions, draw_still, read_pictures};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> Result<(), Failure> {
     let (mut seed, mut count, mut side, mut zoom) = (0u64, 100u64, 336u32, false);
     let (mut out, mut photos) = (PathBuf::from("scenes"), None);
+    let mut mostly = None;
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or(format!("{word} needs a value"));
@@ -37,6 +38,11 @@ fn main() -> Result<(), Failure> {
             "--out" => out = value()?.into(),
             "--pictures" => photos = Some(PathBuf::from(value()?)),
             "--zoom" => zoom = true,
+            "--mostly" => {
+                let word = value()?;
+                let named = Category::ALL.into_iter().find(|c| c.word() == word);
+                mostly = Some(named.ok_or(format!("no category {word}"))?);
+            }
             _ => return Err(format!("unknown option {word}").into()),
         }
     }
@@ -49,6 +55,7 @@ fn main() -> Result<(), Failure> {
         side_px: side,
         zoom,
         kind: None,
+        mostly,
         pictures: &pictures,
     };
     let mut lines = std::io::BufWriter::new(std::fs::File::create(out.join("scenes.jsonl"))?);

@@ -40,7 +40,7 @@ pub(super) struct Changed {
 
 /// The options of a run that differ from the defaults of this version, in order of their paths.
 pub(super) fn changed(plan: &Value) -> Vec<Changed> {
-    let defaults = serde_json::to_value(ScanOptions::default()).unwrap_or_default();
+    let defaults = ScanOptions::default().to_json().unwrap_or_default();
     let mut found = Vec::new();
     compare("", plan, &defaults, &mut found);
     found
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn options_at_their_default_are_not_listed_and_others_as_they_are_typed() {
-        let mut plan = serde_json::to_value(ScanOptions::default()).unwrap();
+        let mut plan = ScanOptions::default().to_json().unwrap();
         plan["read"].as_object_mut().unwrap().remove("ffmpeg");
         assert_eq!(changed(&plan), []);
         plan["read"]["every"] = json!(3);
@@ -248,7 +248,7 @@ mod tests {
             }
         }
         let mut options = Vec::new();
-        let defaults = serde_json::to_value(ScanOptions::default()).unwrap();
+        let defaults = ScanOptions::default().to_json().unwrap();
         leaves("", &defaults, &mut options);
         let cli = Cli::command();
         let scan = cli.find_subcommand("scan").unwrap();

@@ -1,6 +1,8 @@
 //! Drawn packs, a cheap embedder that counts its calls, and a decoder for tests.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub(crate) mod scene;
+
 use std::{
     fs,
     path::Path,

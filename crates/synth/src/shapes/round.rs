@@ -200,6 +200,49 @@ impl Profile {
     }
 }
 
+/// Short bright strokes that a soft drink's bottle shows at its shoulder and over its foot.
+struct Glints {
+    bands: [(f32, f32); 2],
+    count: f32,
+    phase: f32,
+    power: f32,
+}
+
+impl Glints {
+    fn of(profile: &Profile, rng: &mut Seeded) -> Self {
+        let shoulder = profile.cap + profile.neck + profile.shoulder;
+        let long = rng.range(0.02, 0.06);
+        let foot = rng.range(0.84, 0.93);
+        Self {
+            bands: [
+                (shoulder, shoulder + long),
+                (foot, foot + rng.range(0.02, 0.05)),
+            ],
+            count: rng.range(5.0, 10.0).round(),
+            phase: rng.unit(),
+            power: rng.range(0.15, 0.6),
+        }
+    }
+
+    /// What they add to the light at `s` across and `v` down.
+    fn at(&self, s: f32, v: f32) -> f32 {
+        if !self
+            .bands
+            .iter()
+            .any(|(from, to)| (*from..*to).contains(&v))
+        {
+            return 0.0;
+        }
+        let turn = s.clamp(-1.0, 1.0).asin() / std::f32::consts::PI;
+        let place = (turn * self.count + self.phase).rem_euclid(1.0);
+        if (0.4..0.6).contains(&place) {
+            self.power
+        } else {
+            0.0
+        }
+    }
+}
+
 pub(super) fn vessel(
     print: &Print,
     family: &mut Seeded,
@@ -256,6 +299,26 @@ pub(super) fn vessel(
             1.0 - (1.0 - top) * family.range(0.02, 0.22),
         )
     };
+    // Of the family alone, and drawn apart from everything else about it.
+    let mut shape = Seeded::of(&[0x6261_6e64, print.sku.family()]);
+    let soft_drink = category == Category::Bottle && !sleeve && shape.chance(0.45);
+    let (l0, l1) = if soft_drink {
+        let from = top + (1.0 - top) * shape.range(0.02, 0.4);
+        (from, from + (1.0 - top) * shape.range(0.18, 0.42))
+    } else {
+        (l0, l1)
+    };
+    let body = if soft_drink && clear && shape.chance(0.5) {
+        hsv(
+            shape.range(0.0, 0.1),
+            shape.range(0.2, 0.8),
+            shape.range(0.03, 0.15),
+        )
+    } else {
+        body
+    };
+    let liquid = if clear { body } else { liquid };
+    let glints = (soft_drink && shape.chance(0.7)).then(|| Glints::of(&profile, &mut shape));
     let neck_label = category == Category::Bottle && profile.neck > 0.1 && family.chance(0.35);
     let label_h = (((l1 - l0) * hf) as usize).max(2);
     let face = print.front((wf * 1.5) as usize, label_h);
@@ -326,10 +389,12 @@ pub(super) fn vessel(
                 } else {
                     1.0
                 };
-                scale(liquid, gather * lumps)
+                let glint = glints.as_ref().map_or(0.0, |g| g.at(s, v));
+                scale(liquid, gather * lumps).map(|c| c + glint)
             }
         } else {
-            body
+            let glint = glints.as_ref().map_or(0.0, |g| g.at(s, v));
+            body.map(|c| c + glint)
         };
         let seam = if (vb - l0).abs() * hf < 0.7 && !sleeve {
             0.8

@@ -69,6 +69,8 @@ pub struct StillOptions<'a> {
     pub zoom: bool,
     /// The kind; by chance (78, 8, 8 and 6 in 100) when `None`.
     pub kind: Option<SceneKind>,
+    /// A category that three products in five have; all seven are as frequent when `None`.
+    pub mostly: Option<Category>,
     /// Photographs for print and background.
     pub pictures: &'a [Picture],
 }
@@ -92,6 +94,7 @@ pub fn draw_still(seed: u64, index: u64, options: &StillOptions) -> Still {
         seed,
         side: side as f32,
         zoom: options.zoom,
+        mostly: options.mostly,
         squash: rng.log_range(0.55, 1.5),
         pictures: options.pictures,
         stage: Stage::new(side, side, [0.0; 3]),
@@ -127,6 +130,7 @@ struct Build<'a> {
     seed: u64,
     side: f32,
     zoom: bool,
+    mostly: Option<Category>,
     squash: f32,
     pictures: &'a [Picture],
     stage: Stage,
@@ -134,8 +138,15 @@ struct Build<'a> {
 }
 
 impl Build<'_> {
+    fn category(&self, rng: &mut Seeded) -> Category {
+        match self.mostly {
+            Some(category) if rng.chance(0.6) => category,
+            _ => rng.pick(&Category::ALL),
+        }
+    }
+
     fn sku(&self, rng: &mut Seeded, category: Option<Category>) -> Sku {
-        let category = category.unwrap_or_else(|| rng.pick(&Category::ALL));
+        let category = category.unwrap_or_else(|| self.category(rng));
         Sku::of(Sku::family_for(rng, self.seed, category), rng.below(4))
     }
 
@@ -341,6 +352,7 @@ mod tests {
         side_px: 160,
         zoom: false,
         kind: None,
+        mostly: None,
         pictures: &[],
     };
 
@@ -383,6 +395,26 @@ mod tests {
     }
 
     #[test]
+    fn most_products_are_of_the_category_that_was_asked_for() {
+        let options = StillOptions {
+            mostly: Some(Category::Bottle),
+            kind: Some(SceneKind::Shelf),
+            ..SMALL
+        };
+        let objects: Vec<_> = (0..6)
+            .flat_map(|i| draw_still(3, i, &options).objects)
+            .filter(|o| o.sku.is_some())
+            .collect();
+        let bottles = objects.iter().filter(|o| o.category == "bottle").count();
+        assert!(
+            bottles * 5 > objects.len() * 2,
+            "{bottles} of {}",
+            objects.len()
+        );
+        assert!(bottles < objects.len());
+    }
+
+    #[test]
     fn every_category_and_price_tags_are_drawn_and_clutter_has_none() {
         let seen: BTreeSet<&str> = (0..60)
             .flat_map(|index| draw_still(2, index, &SMALL).objects)
@@ -395,6 +427,7 @@ mod tests {
         assert_eq!(seen, all.collect());
         let clutter = StillOptions {
             kind: Some(SceneKind::Clutter),
+            mostly: None,
             ..SMALL
         };
         assert!((0..5).all(|i| draw_still(2, i, &clutter).objects.is_empty()));
@@ -419,6 +452,7 @@ mod tests {
             let options = StillOptions {
                 zoom,
                 kind: Some(SceneKind::Shelf),
+                mostly: None,
                 ..SMALL
             };
             let objects: Vec<_> = (0..10)
@@ -437,6 +471,7 @@ mod tests {
             seed: 1,
             side: 64.0,
             zoom: false,
+            mostly: None,
             squash: 1.0,
             pictures: &[],
             stage: Stage::new(64, 64, [0.0; 3]),

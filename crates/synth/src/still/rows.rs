@@ -175,7 +175,7 @@ impl Build<'_> {
         if clear < 8.0 {
             return;
         }
-        let theme = themed.then(|| rng.pick(&Category::ALL));
+        let theme = themed.then(|| self.category(rng));
         let base = clear * rng.range(0.5, 0.93);
         let family_theme = rng.chance(0.3);
         let (hanging, trays) = (rng.chance(0.25), rng.chance(0.3));
