@@ -99,6 +99,32 @@ pub(crate) fn place(route: &Route) -> Result<Placement, InferenceError> {
     }
 }
 
+/// Finds a slip in what is asked of a detector, before anything is downloaded or opened.
+pub(crate) fn check(models: &ModelSettings, detect_every: Option<u32>) -> anyhow::Result<()> {
+    if let Some(frames) = detect_every {
+        let video = VideoOptions {
+            detect_every: frames as usize,
+            ..VideoOptions::default()
+        };
+        if video.validate().is_err() {
+            return Err(Usage::new(format!(
+                "--detect-every cannot be {frames}; it lies between 1, which detects in every frame, and \
+                 30, because the frames up to a result are held"
+            ))
+            .into());
+        }
+    }
+    if let Some(share) = models.duplicate_overlap
+        && !(share > 0.0 && share <= 1.0)
+    {
+        return Err(Usage::new(format!(
+            "--duplicate-overlap cannot be {share}; it is a share above 0, up to 1"
+        ))
+        .into());
+    }
+    Ok(())
+}
+
 /// Opens what finds the products; nothing heavy happens before its warm-up.
 pub(crate) fn open_provider(detector: Detector) -> anyhow::Result<Box<dyn InferenceProvider>> {
     match detector {
@@ -109,6 +135,7 @@ pub(crate) fn open_provider(detector: Detector) -> anyhow::Result<Box<dyn Infere
             detect_every,
             place,
         } => {
+            check(&models, detect_every)?;
             let (source, mut options) = detector_source(models.weights.as_deref())?;
             let mut video = VideoOptions::default();
             if let Some(score) = min_score {
@@ -118,24 +145,13 @@ pub(crate) fn open_provider(detector: Detector) -> anyhow::Result<Box<dyn Infere
             }
             if let Some(frames) = detect_every {
                 video.detect_every = frames as usize;
-                if video.validate().is_err() {
-                    return Err(Usage::new(format!(
-                        "--detect-every cannot be {frames}; 1 detects in every frame"
-                    ))
-                    .into());
-                }
             }
             if let Some(tiles) = models.tiles {
                 options.tiling = tiles.0;
             }
             if let Some(share) = models.duplicate_overlap {
-                if !(share > 0.0 && share <= 1.0) {
-                    return Err(Usage::new(format!(
-                        "--duplicate-overlap cannot be {share}; it is a share above 0, up to 1"
-                    ))
-                    .into());
-                }
                 options.duplicate_overlap = (share < 1.0).then_some(share);
+                video.duplicate_overlap = share;
             }
             Ok(Box::new(
                 CpuDetector::new(source, options)

@@ -1,8 +1,11 @@
 //! Finding the recorded detections of each source.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
-use shelfscan_pipeline::{ReplayFiles, ScanPlan, names};
+use shelfscan_pipeline::{ReplayFiles, ScanPlan, names, read_run};
 
 use crate::{exit::Usage, printer::Printer};
 
@@ -36,8 +39,11 @@ pub(crate) fn find(path: &Path, plan: &ScanPlan, printer: &Printer) -> anyhow::R
     }
     let mut files = BTreeMap::new();
     let mut missing = Vec::new();
+    let recorded = by_source(path);
     for source in &plan.sources {
-        let file = path.join(&source.folder).join(names::DETECTIONS);
+        let named = recorded.get(source.source.id().as_str());
+        let folder = named.map_or_else(|| path.join(&source.folder), Clone::clone);
+        let file = folder.join(names::DETECTIONS);
         if file.is_file() {
             check_apart(&file, plan)?;
             files.insert(source.source.id(), file);
@@ -62,6 +68,20 @@ pub(crate) fn find(path: &Path, plan: &ScanPlan, printer: &Printer) -> anyhow::R
         ));
     }
     Ok(ReplayFiles::PerSource(files))
+}
+
+/// The folders of an earlier scan by the source their runs name.
+fn by_source(out: &Path) -> BTreeMap<String, PathBuf> {
+    let entries = std::fs::read_dir(out).into_iter().flatten().flatten();
+    let mut folders: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    folders.sort();
+    folders
+        .into_iter()
+        .filter_map(|folder| {
+            let run = read_run(&folder).ok()??;
+            Some((run.source, folder))
+        })
+        .collect()
 }
 
 /// Refuses to read detections from where the scan is about to write its own.

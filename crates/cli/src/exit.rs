@@ -122,7 +122,7 @@ fn raised_by(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> 
         _ => {}
     }
     match error.downcast_ref() {
-        Some(VideoError::PictureTooLarge { .. }) => {
+        Some(VideoError::PictureTooLarge { .. } | VideoError::PictureHeavy { .. }) => {
             return Some("--max-pixels N allows larger pictures");
         }
         Some(VideoError::Stalled { .. }) => return Some("--stall-secs SECS waits longer"),
@@ -227,6 +227,7 @@ fn of_io(error: &io::Error) -> Exit {
         io::ErrorKind::NotFound
         | io::ErrorKind::PermissionDenied
         | io::ErrorKind::NotADirectory
+        | io::ErrorKind::AlreadyExists
         | io::ErrorKind::IsADirectory => Exit::Usage,
         _ => Exit::Unexpected,
     }

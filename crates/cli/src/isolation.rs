@@ -29,6 +29,17 @@ pub(crate) struct Configuration {
     pub(crate) threads: Option<usize>,
 }
 
+impl Configuration {
+    /// Finds a slip in the settings, before anything is downloaded or started for them.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        options(self.models.call_deadline_secs)?;
+        check_threads(self.threads)?;
+        backend::check(&self.models, self.detect_every)?;
+        backend::route(&self.models)?;
+        Ok(())
+    }
+}
+
 /// The models of a configuration in this process.
 struct Here {
     configuration: Configuration,
@@ -127,14 +138,23 @@ fn crossing(error: anyhow::Error) -> InferenceError {
     }
 }
 
+fn check_threads(threads: Option<usize>) -> anyhow::Result<()> {
+    match threads {
+        Some(0) => Err(Usage::new("--threads cannot be 0; 1 is the least").into()),
+        Some(threads @ 1025..) => Err(Usage::new(format!(
+            "--threads cannot be {threads}; 1024 is the most, and more than the cores do not help"
+        ))
+        .into()),
+        _ => Ok(()),
+    }
+}
+
 /// Sets how many threads calculate, once for the process.
 pub(crate) fn set_threads(threads: Option<usize>) -> anyhow::Result<()> {
+    check_threads(threads)?;
     let Some(threads) = threads else {
         return Ok(());
     };
-    if threads == 0 {
-        return Err(Usage::new("--threads cannot be 0; 1 is the least").into());
-    }
     rayon::ThreadPoolBuilder::new()
         .num_threads(threads)
         .build_global()

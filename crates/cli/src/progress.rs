@@ -241,7 +241,8 @@ fn line(state: &State, rate: f64) -> String {
     if let Some(expected) = state.expected.filter(|n| *n > state.frames)
         && rate > 0.0
     {
-        let left = Duration::from_secs_f64((expected - state.frames) as f64 / rate);
+        let left = Duration::try_from_secs_f64((expected - state.frames) as f64 / rate)
+            .unwrap_or(Duration::MAX);
         text += &format!(", {} left", indicatif::HumanDuration(left));
     }
     text

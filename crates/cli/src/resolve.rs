@@ -82,7 +82,6 @@ pub(crate) fn scan_options(
     set(&mut facings.max_shift, settings.facing_shift);
     set(&mut facings.max_growth, settings.facing_growth);
     set(&mut facings.max_travel, settings.facing_travel);
-    set(&mut facings.min_likeness, settings.facing_likeness);
     set(&mut facings.max_tracks, settings.facing_tracks);
 
     let identity = &mut options.identity;
@@ -101,7 +100,7 @@ pub(crate) fn scan_options(
 
 /// How sources are read.
 pub(crate) fn read_options(reader: &ReaderSettings) -> ReadOptions {
-    let ffmpeg = match &reader.ffmpeg {
+    let ffmpeg = match reader.ffmpeg.as_ref().filter(|f| !f.as_os_str().is_empty()) {
         None => FfmpegLocation::SearchPath,
         Some(path) if path.as_os_str() == NEVER => FfmpegLocation::Never,
         Some(path) => FfmpegLocation::Path(path.clone()),
@@ -201,7 +200,6 @@ mod tests {
         let d = DiffTolerances::default();
         let expected = [
             ("scan", "prompt", scan.prompts[0].phrase.to_string()),
-            ("scan", "min_score", scan.min_score.to_string()),
             ("scan", "max_detections", scan.max_detections.to_string()),
             ("scan", "every", r.every.to_string()),
             ("scan", "pictures_per_sec", r.pictures_per_sec.to_string()),
@@ -239,11 +237,6 @@ mod tests {
                 "scan",
                 "facing_travel",
                 scan.associate.facings.max_travel.to_string(),
-            ),
-            (
-                "scan",
-                "facing_likeness",
-                scan.associate.facings.min_likeness.to_string(),
             ),
             (
                 "scan",

@@ -1,7 +1,8 @@
 //! From what was typed to the sources of a scan.
 
 use std::{
-    fs,
+    collections::BTreeSet,
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -17,7 +18,7 @@ const VIDEO_EXTENSIONS: [&str; 30] = [
     "webm", "wmv", "y4m", "yuv4mpeg",
 ];
 
-/// Folders within folders that are entered at most, so that a loop of links ends.
+/// Folders within folders that are entered at most.
 const MAX_DEPTH: usize = 32;
 
 /// What was typed, opened up.
@@ -57,14 +58,11 @@ pub(crate) fn expand(
 
 impl Sources {
     fn add_folder(&mut self, folder: &Path, recursive: bool) -> anyhow::Result<()> {
-        let mut videos = Vec::new();
-        let mut inner = 0;
-        list_videos(
-            folder,
-            if recursive { MAX_DEPTH } else { 0 },
-            &mut videos,
-            &mut inner,
-        )?;
+        let mut walk = Walk::default();
+        walk.list(folder, if recursive { MAX_DEPTH } else { 0 })?;
+        let Walk {
+            mut videos, inner, ..
+        } = walk;
         videos.sort();
         let pictures = PictureSet::Folder(folder.to_owned());
         if videos.is_empty() {
@@ -117,30 +115,47 @@ impl Sources {
     }
 }
 
-fn list_videos(
-    folder: &Path,
-    depth: usize,
-    videos: &mut Vec<PathBuf>,
-    inner: &mut usize,
-) -> anyhow::Result<()> {
-    let refused = |e| {
-        Usage::new(format!(
-            "the folder cannot be listed ({e}): {}",
-            folder.display()
-        ))
-    };
-    for entry in fs::read_dir(folder).map_err(refused)? {
-        let path = entry.map_err(refused)?.path();
-        if path.is_dir() {
-            *inner += 1;
-            if depth > 0 {
-                list_videos(&path, depth - 1, videos, inner)?;
-            }
-        } else if is_video(&path) && path.is_file() {
-            videos.push(path);
+/// The videos below a folder. A folder that links lead to again is listed once.
+#[derive(Default)]
+struct Walk {
+    videos: Vec<PathBuf>,
+    /// Folders that were met below the first.
+    inner: usize,
+    been: BTreeSet<PathBuf>,
+}
+
+impl Walk {
+    fn list(&mut self, folder: &Path, depth: usize) -> anyhow::Result<()> {
+        let refused = |e| {
+            Usage::new(format!(
+                "the folder cannot be listed ({e}): {}",
+                folder.display()
+            ))
+        };
+        if !self.been.insert(folder.canonicalize().map_err(refused)?) {
+            return Ok(());
         }
+        let mut paths = fs::read_dir(folder)
+            .and_then(|entries| {
+                entries
+                    .map(|e| Ok(e?.path()))
+                    .collect::<io::Result<Vec<_>>>()
+            })
+            .map_err(refused)?;
+        // Which of two ways to a folder counts must not hang on the order of the disk.
+        paths.sort();
+        for path in paths {
+            if path.is_dir() {
+                self.inner += 1;
+                if depth > 0 {
+                    self.list(&path, depth - 1)?;
+                }
+            } else if is_video(&path) && path.is_file() {
+                self.videos.push(path);
+            }
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 fn is_video(path: &Path) -> bool {
@@ -193,6 +208,16 @@ mod tests {
         assert_eq!(names(root.path(), "*.mp4", false), ["a.mp4"]);
         let all = expand(&[root.path().display().to_string()], &[], false).unwrap();
         assert!(all.notes[0].contains("1 pictures"), "{:?}", all.notes);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_to_a_folder_above_gives_each_video_once() {
+        let root = tempfile::tempdir().unwrap();
+        touch(root.path(), &["a.mp4", "day2/b.mp4"]);
+        std::os::unix::fs::symlink(root.path(), root.path().join("day2/again")).unwrap();
+        std::os::unix::fs::symlink(root.path(), root.path().join("again")).unwrap();
+        assert_eq!(names(root.path(), "", true), ["a.mp4", "day2/b.mp4"]);
     }
 
     #[test]

@@ -221,12 +221,12 @@ fn known_and_unknown(run: &RunFile) -> (Option<u64>, Option<u64>) {
     if run.gallery.is_none() {
         return (None, None);
     }
-    let sum = |known: bool| {
-        run.counts
-            .iter()
-            .filter(|c| (c.status == IdentityStatus::Identified) == known)
-            .map(|c| c.facings)
-            .sum()
+    let sum = |status: IdentityStatus| {
+        let counts = run.counts.iter().filter(|c| c.status == status);
+        Some(counts.map(|c| c.facings).sum())
     };
-    (Some(sum(true)), Some(sum(false)))
+    (
+        sum(IdentityStatus::Identified),
+        sum(IdentityStatus::Unknown),
+    )
 }

@@ -9,10 +9,11 @@ use std::{
 };
 
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
-use shelfscan_hub::{Fetched, Hub, HubFile, HubOptions, Phase, Progress, Reference};
+use shelfscan_hub::{Fetched, Hub, HubFile, HubOptions, Phase, Progress, Purpose, Reference};
 
 use crate::{
     args::{HubSettings, ModelSettings},
+    builtin,
     printer::Printer,
     progress::DEFAULT_EVERY_SECS,
 };
@@ -53,15 +54,29 @@ pub(crate) fn fetch(
 ) -> anyhow::Result<ModelSettings> {
     let hub = hub(&models.hub);
     let wanted = [
-        (detector, &mut models.weights),
-        (embedder, &mut models.embedder_weights),
+        (detector, &mut models.weights, Purpose::Detector),
+        (embedder, &mut models.embedder_weights, Purpose::Embedder),
     ];
-    for (_, setting) in wanted.into_iter().filter(|(wanted, _)| *wanted) {
+    for (_, setting, purpose) in wanted.into_iter().filter(|(wanted, ..)| *wanted) {
+        // The name of what is built in stands for leaving the option out.
+        if setting.as_deref().and_then(built_in) == Some(purpose) {
+            *setting = None;
+        }
         if let Some(path) = setting {
             *path = file(path, &hub, printer)?;
         }
     }
     Ok(models)
+}
+
+/// What a model is for that is part of this program and named so; `None` for everything else, and
+/// where a file has that name.
+pub(crate) fn built_in(name: &Path) -> Option<Purpose> {
+    if name.exists() {
+        return None;
+    }
+    let mut models = builtin::list().into_iter();
+    models.find_map(|(model, purpose, _)| (name.as_os_str() == model).then_some(purpose))
 }
 
 fn file(path: &Path, hub: &Hub, printer: &Arc<Printer>) -> anyhow::Result<PathBuf> {

@@ -123,7 +123,7 @@ impl Dinov2Config {
         if heads == 0 || dim % heads != 0 {
             return Err(refuse(
                 format!("{dim} channels cannot be cut into {heads} heads"),
-                "pass the number of heads in the load options",
+                "pass another number of heads (--embedder-heads)",
             ));
         }
         let registers = shape(names.registers()).map_or(0, |s| s.get(1).copied().unwrap_or(0));

@@ -238,12 +238,22 @@ pub(crate) fn load(
     let mut found = false;
     let mut paths = vec![dir.join(CACHE_NAME)];
     paths.extend(part_paths(dir)?);
-    for path in paths {
+    for (at, path) in paths.into_iter().enumerate() {
         match read_store(&path, index.view_count(), embedder.dimension) {
             Ok(None) => {}
             Ok(Some(store)) => {
+                let difference = recipe.difference(&store.recipe);
+                // A part of an enrolment under way with another recipe says nothing against a cache.
+                if at > 0 && found && difference.is_some() {
+                    continue;
+                }
                 found = true;
-                take_rows(&store, &recipe, index, &mut vectors, &mut report);
+                match difference {
+                    Some(difference) => {
+                        report.reason.get_or_insert(difference);
+                    }
+                    None => take_rows(&store, &recipe, index, &mut vectors, &mut report),
+                }
             }
             Err(error @ GalleryError::Cache { .. }) => {
                 found = true;
@@ -280,10 +290,6 @@ fn take_rows(
     vectors: &mut ViewVectors,
     report: &mut CacheUse,
 ) {
-    if let Some(difference) = recipe.difference(&store.recipe) {
-        report.reason.get_or_insert(difference);
-        return;
-    }
     let same_files = store.key == recipe.key(index);
     let places: HashMap<&str, (usize, &str)> = index
         .views()
@@ -372,6 +378,16 @@ pub(crate) fn save_part(
     write_rows(&path, index, embedder, vectors, views)
 }
 
+/// True for the name of a part, finished or being written.
+pub(crate) fn is_part_name(name: &str) -> bool {
+    name.starts_with(PART_PREFIX)
+}
+
+/// Whether an enrolment was interrupted, or is under way.
+pub(crate) fn has_parts(dir: &Path) -> Result<bool> {
+    Ok(!part_paths(dir)?.is_empty())
+}
+
 fn part_paths(dir: &Path) -> Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -382,7 +398,7 @@ fn part_paths(dir: &Path) -> Result<Vec<PathBuf>> {
         let entry = entry.map_err(GalleryError::io("list", dir))?;
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        if name.starts_with(PART_PREFIX) && name.ends_with(".safetensors") {
+        if is_part_name(&name) && name.ends_with(".safetensors") {
             parts.push(entry.path());
         }
     }

@@ -10,7 +10,7 @@
 //! and Pearson ("The use of confidence or fiducial limits", Biometrika 1934) over SKUs; a share
 //! between 0 and 1 varies less than the yes or no that bound is made for, so it errs on the safe side.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -303,8 +303,8 @@ impl Strangers {
         self.trials
             .iter()
             .filter(|t| thresholds.accept(t.score, t.margin))
-            .map(|t| t.weight)
-            .sum()
+            // A sum of nothing would be -0.0, and be printed so.
+            .fold(0.0, |accepted, trial| accepted + trial.weight)
     }
 }
 
@@ -371,14 +371,7 @@ fn thresholds(trials: &[Trial], target: f32) -> Thresholds {
     let known: Vec<_> = trials.iter().filter_map(Trial::known).collect();
     let strangers = Strangers::new(trials);
     if known.len() < MIN_TRIALS || strangers.trials.len() < MIN_TRIALS {
-        return Thresholds::defaults(
-            target,
-            format!(
-                "measuring takes at least {MIN_TRIALS} views with another view of their SKU, and two more SKUs; there are {} and {}; enrol more views",
-                known.len(),
-                strangers.trials.len()
-            ),
-        );
+        return Thresholds::defaults(target, too_little(trials));
     }
     let allowed = allowed_skus(strangers.skus, f64::from(target));
     let mut best: Option<(usize, Thresholds)> = None;
@@ -419,6 +412,16 @@ fn thresholds(trials: &[Trial], target: f32) -> Thresholds {
         mistaken: share(mistaken),
     };
     chosen
+}
+
+/// Says what is there and what measuring takes.
+fn too_little(trials: &[Trial]) -> String {
+    let paired = trials.iter().filter(|trial| trial.own.is_some()).count();
+    let skus: BTreeSet<usize> = trials.iter().map(|trial| trial.sku).collect();
+    format!(
+        "measuring takes at least {MIN_TRIALS} views that have another, different view of their SKU beside them, and at least 3 SKUs; enrolled: such views {paired}, SKUs {}; enrol more views or SKUs",
+        skus.len()
+    )
 }
 
 fn resemblance(
@@ -586,11 +589,32 @@ mod tests {
             let text = thresholds.to_string();
             assert_eq!(text.contains("it takes 59 SKUs"), skus < 59, "{text}");
             assert!(skus >= 59 || false_accept == 0.0);
+            assert!(
+                false_accept.is_sign_positive() && !text.contains("-0"),
+                "{text}"
+            );
             false_accept_bound
         };
         assert!((bound(20, 8) - 0.139).abs() < 1e-3);
         assert_eq!(bound(20, 4), bound(20, 8));
         assert!(bound(58, 2) > 0.05 && bound(59, 2) <= 0.05);
+    }
+
+    #[test]
+    fn what_measuring_lacks_is_said_with_what_there_is() {
+        for (skus, views, there) in [
+            (9, 1, "such views 0, SKUs 9;"),
+            (2, 15, "such views 30, SKUs 2;"),
+            (1, 4, "such views 4, SKUs 1;"),
+            (0, 1, "such views 0, SKUs 0;"),
+        ] {
+            let (thresholds, _) = calibrate(&index(&packs(3, skus, views), views), 0.05);
+            let text = thresholds.to_string();
+            assert!(
+                text.contains("at least 20 views") && text.contains(there),
+                "{text}"
+            );
+        }
     }
 
     #[test]

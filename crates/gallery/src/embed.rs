@@ -1,6 +1,7 @@
 //! Embedding the views the cache does not hold, so that an interrupted run loses next to nothing.
 
 use std::{
+    collections::BTreeMap,
     ops::ControlFlow,
     path::{Path, PathBuf},
 };
@@ -55,13 +56,15 @@ pub struct EmbedTools<'a> {
     pub progress: Option<&'a ProgressObserver<'a>>,
 }
 
-pub(crate) struct EmbedPlan {
+pub(crate) struct EmbedPlan<'a> {
     pub(crate) batch: usize,
     pub(crate) checkpoint: usize,
     /// Try the views again that could not be decoded before.
     pub(crate) retry_unreadable: bool,
     /// A gallery folder that cannot be written is an error; otherwise the vectors stay in memory.
     pub(crate) must_save: bool,
+    /// Where to read views from whose picture is not, or not yet, at its place in the gallery.
+    pub(crate) sources: &'a BTreeMap<String, PathBuf>,
 }
 
 pub(crate) struct Embedded {
@@ -81,7 +84,7 @@ pub(crate) fn complete(
     dir: &Path,
     index: &mut IndexFile,
     tools: &EmbedTools<'_>,
-    plan: &EmbedPlan,
+    plan: &EmbedPlan<'_>,
 ) -> Result<Embedded> {
     let fingerprint = tools.embedder.fingerprint()?;
     if fingerprint.dimension == 0 {
@@ -141,7 +144,7 @@ pub(crate) fn complete(
 struct Run<'a> {
     dir: &'a Path,
     tools: &'a EmbedTools<'a>,
-    plan: &'a EmbedPlan,
+    plan: &'a EmbedPlan<'a>,
     fingerprint: shelfscan_inference_core::EmbedderFingerprint,
     vectors: ViewVectors,
     /// Views embedded since the last part was written.
@@ -165,7 +168,10 @@ impl Run<'_> {
             let views: Vec<_> = index.views().collect();
             missing
                 .iter()
-                .map(|i| self.dir.join(&views[*i].file))
+                .map(|i| {
+                    let arriving = self.plan.sources.get(&views[*i].view);
+                    arriving.map_or_else(|| self.dir.join(&views[*i].file), Clone::clone)
+                })
                 .collect()
         };
         let mut waiting: Vec<usize> = Vec::new();

@@ -11,7 +11,8 @@ pub type Result<T, E = GalleryError> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GalleryError {
-    /// The gallery folder is missing, foreign or damaged. Remedy: name another or enrol again.
+    /// The gallery folder is missing, foreign or damaged. Remedy: name another, or remove it
+    /// and enrol again.
     #[error("gallery cannot be used: {reason}; {remedy}: {}", path.display())]
     Gallery {
         /// The gallery folder or its index.

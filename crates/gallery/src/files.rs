@@ -157,6 +157,11 @@ pub(crate) fn hash_file(path: &Path) -> Result<(String, u64)> {
     }
 }
 
+/// SHA-256 of some bytes in hex.
+pub(crate) fn hash_bytes(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
 /// Lower-case hex of some bytes.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     const DIGITS: [char; 16] = [
@@ -168,11 +173,23 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// Writes a file so that a reader sees the old bytes or the new ones, never a part.
-pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {
+fn temporary_beside(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(format!(".{}.tmp", std::process::id()));
-    let temporary = path.with_file_name(name);
+    path.with_file_name(name)
+}
+
+/// Fails where [`write_atomic`] would fail at once, which is better known before long work.
+pub(crate) fn check_writable(path: &Path) -> Result<()> {
+    let temporary = temporary_beside(path);
+    fs::File::create(&temporary)
+        .and_then(|_| fs::remove_file(&temporary))
+        .map_err(GalleryError::io("write", path))
+}
+
+/// Writes a file so that a reader sees the old bytes or the new ones, never a part.
+pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {
+    let temporary = temporary_beside(path);
     let written = fs::File::create(&temporary)
         .and_then(|mut file| {
             file.write_all(bytes)?;
@@ -190,10 +207,35 @@ pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {
     })
 }
 
-/// Removes what an interrupted [`write_atomic`] left in a folder.
+/// Makes a folder and those above it; returns the ones that were not there, innermost first.
+pub(crate) fn make_folders(folder: &Path) -> Result<Vec<PathBuf>> {
+    let missing = folder
+        .ancestors()
+        .take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists())
+        .map(Path::to_path_buf)
+        .collect();
+    fs::create_dir_all(folder).map_err(GalleryError::io("create", folder))?;
+    Ok(missing)
+}
+
+/// Removes folders, given innermost first, up to the first that is not empty.
+pub(crate) fn remove_empty(folders: impl IntoIterator<Item = impl AsRef<Path>>) {
+    for folder in folders {
+        if fs::remove_dir(folder).is_err() {
+            break;
+        }
+    }
+}
+
+/// Removes what an interrupted [`write_atomic`] left in a folder, and no other temporary file.
 pub(crate) fn remove_temporaries(folder: &Path) -> Result<()> {
+    let left = |name: &str| {
+        let stem = name.strip_suffix(".tmp")?;
+        let (_, process) = stem.rsplit_once('.')?;
+        process.parse::<u32>().ok()
+    };
     for (name, path) in sorted_entries(folder)? {
-        if name.is_some() && path.extension().is_some_and(|ending| ending == "tmp") {
+        if name.as_deref().and_then(left).is_some() {
             fs::remove_file(&path).map_err(GalleryError::io("remove", path))?;
         }
     }
@@ -270,7 +312,30 @@ mod tests {
         write_atomic(&path, b"two").unwrap();
         assert_ne!(hash_file(&path).unwrap().0, first);
         assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1);
+        assert_eq!(hash_file(&path).unwrap(), (hash_bytes(b"two"), 3));
         assert_eq!(hex(&[0, 0xAB, 0xFF]), "00abff");
+    }
+
+    #[test]
+    fn new_folders_go_again_unless_something_lies_in_them() {
+        let root = tempfile::tempdir().unwrap();
+        let inner = root.path().join("a/b/c");
+        let made = make_folders(&inner).unwrap();
+        assert_eq!(made.len(), 3);
+        assert!(make_folders(&inner).unwrap().is_empty());
+        fs::write(root.path().join("a/kept"), b"x").unwrap();
+        remove_empty(made);
+        let left = |name: &str| root.path().join(name).exists();
+        assert!(left("a/kept") && !left("a/b"));
+    }
+
+    #[test]
+    fn a_folder_that_takes_no_file_is_known_before_work_and_one_that_does_stays_as_it_is() {
+        let root = tempfile::tempdir().unwrap();
+        check_writable(&root.path().join("x.json")).unwrap();
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
+        let error = check_writable(&root.path().join("none/x.json")).unwrap_err();
+        assert!(error.to_string().starts_with("cannot write"), "{error}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use shelfscan_inference_core::EmbedderFingerprint;
 
 use crate::{
     CropPolicy, GalleryError, Result, SkuMetadata, Thresholds,
+    calibrate::DEFAULT_FALSE_ACCEPT,
     files::{hex, stays_inside, write_atomic},
 };
 
@@ -17,6 +18,8 @@ pub(crate) const INDEX_NAME: &str = "gallery.json";
 pub(crate) const VIEWS_NAME: &str = "views";
 /// Version of the index's layout.
 pub(crate) const SCHEMA: u32 = 1;
+/// Numbers of a vector at most; models have 192 to 1,536.
+const MOST_DIMENSIONS: usize = 65_536;
 /// Largest index that is read; a view takes about 250 bytes.
 const MAX_INDEX_BYTES: u64 = 512 << 20;
 
@@ -53,6 +56,9 @@ pub(crate) struct IndexFile {
     pub(crate) embedder: Option<EmbedderFingerprint>,
     #[serde(default)]
     pub(crate) thresholds: Option<Thresholds>,
+    /// The false-accept rate that thresholds are to be measured for, while there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    wanted_false_accept: Option<f32>,
     pub(crate) skus: Vec<SkuRecord>,
 }
 
@@ -63,8 +69,29 @@ impl IndexFile {
             crop_policy,
             embedder: None,
             thresholds: None,
+            wanted_false_accept: None,
             skus: Vec::new(),
         }
+    }
+
+    /// The false-accept rate that thresholds are, or are to be, measured for.
+    pub(crate) fn target_false_accept(&self) -> f32 {
+        self.thresholds
+            .as_ref()
+            .map(|thresholds| thresholds.target_false_accept)
+            .or(self.wanted_false_accept)
+            .unwrap_or(DEFAULT_FALSE_ACCEPT)
+    }
+
+    pub(crate) fn set_thresholds(&mut self, thresholds: Thresholds) {
+        self.thresholds = Some(thresholds);
+        self.wanted_false_accept = None;
+    }
+
+    /// Leaves the thresholds to be measured by whoever has all vectors next.
+    pub(crate) fn leave_thresholds_open(&mut self) {
+        self.wanted_false_accept = Some(self.target_false_accept());
+        self.thresholds = None;
     }
 
     /// All views in order.
@@ -94,7 +121,7 @@ impl IndexFile {
         let damaged = |reason: String| GalleryError::Gallery {
             path: path.clone(),
             reason,
-            remedy: "enrol the SKU folders again",
+            remedy: "remove the folder, or name another, and enrol again",
         };
         let length = match fs::metadata(&path) {
             Ok(metadata) => metadata.len(),
@@ -118,7 +145,7 @@ impl IndexFile {
             return Err(GalleryError::Gallery {
                 path,
                 reason: format!("its schema {} is newer than {SCHEMA}", index.schema),
-                remedy: "use a newer shelfscan or enrol again",
+                remedy: "use a newer shelfscan, or enrol into another folder",
             });
         }
         Ok(index)
@@ -129,6 +156,14 @@ impl IndexFile {
         let index: Self = serde_json::from_slice(bytes)
             .map_err(|error| format!("{INDEX_NAME} is damaged: {error}"))?;
         index.crop_policy.validated().map_err(|e| e.to_string())?;
+        if let Some(embedder) = &index.embedder
+            && !(1..=MOST_DIMENSIONS).contains(&embedder.dimension)
+        {
+            return Err(format!(
+                "its vectors have {} numbers, not 1 to {MOST_DIMENSIONS}",
+                embedder.dimension
+            ));
+        }
         if let Some(thresholds) = &index.thresholds
             && !thresholds.is_valid()
         {
@@ -241,7 +276,21 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_or_newer_index_says_what_to_do() {
+    fn vectors_without_numbers_or_with_far_too_many_are_refused() {
+        for dimension in [0, usize::MAX] {
+            let mut hostile = index();
+            hostile.embedder = Some(EmbedderFingerprint {
+                model: "m".into(),
+                weights_hash: "h".into(),
+                preprocessing: "p".into(),
+                dimension,
+            });
+            assert!(reparse(&hostile).unwrap_err().contains("its vectors have"));
+        }
+    }
+
+    #[test]
+    fn a_missing_newer_or_damaged_index_says_what_to_do() {
         let dir = tempfile::tempdir().unwrap();
         let error = IndexFile::read(dir.path()).unwrap_err().to_string();
         assert!(error.contains("shelfscan enroll"), "{error}");
@@ -250,6 +299,9 @@ mod tests {
         newer.write(dir.path()).unwrap();
         let error = IndexFile::read(dir.path()).unwrap_err().to_string();
         assert!(error.contains("newer"), "{error}");
+        fs::write(dir.path().join(INDEX_NAME), b"{").unwrap();
+        let error = IndexFile::read(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("remove the folder, or name"), "{error}");
     }
 
     proptest! {

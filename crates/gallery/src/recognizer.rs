@@ -9,7 +9,7 @@ use shelfscan_inference_core::{Embedder, EmbedderFingerprint, RgbImage};
 use crate::{
     Answer, CacheUse, Channel, CropPolicy, Gallery, GalleryError, PictureDecoder, Result,
     SkuMetadata, Thresholds, UnreadableView, cache,
-    calibrate::{DEFAULT_FALSE_ACCEPT, calibrate},
+    calibrate::calibrate,
     embed::{
         self, DEFAULT_BATCH, DEFAULT_CHECKPOINT, EmbedPlan, EmbedTools, ProgressObserver,
         embed_checked,
@@ -106,27 +106,34 @@ impl Recognizer {
             checkpoint: DEFAULT_CHECKPOINT,
             retry_unreadable: false,
             must_save: false,
+            sources: &BTreeMap::new(),
         };
-        let (dir, index) = gallery.index_mut();
-        let mut embedded = embed::complete(dir, index, &tools, &plan)?;
+        let mut embedded = embed::complete(&gallery.dir, &mut gallery.index, &tools, &plan)?;
         let fingerprint = embedder.fingerprint()?;
         let search = gallery.search_index(&embedded.vectors, &fingerprint);
         if search.is_empty() {
+            let (reason, remedy) = if gallery.index.view_count() == 0 {
+                ("it holds no view", "enrol the folders of your SKUs into it")
+            } else {
+                (
+                    "none of its views can be decoded",
+                    "enrol readable pictures",
+                )
+            };
             return Err(GalleryError::Gallery {
                 path: gallery.dir().into(),
-                reason: "none of its views can be decoded".into(),
-                remedy: "enrol readable pictures",
+                reason: reason.into(),
+                remedy,
             });
         }
         let mut thresholds = match gallery.thresholds() {
             Some(stored) if !embedded.changed => stored.clone(),
-            stored => {
-                let target = stored.map_or(DEFAULT_FALSE_ACCEPT, |t| t.target_false_accept);
-                let (fresh, _) = calibrate(&search, target);
-                let (dir, index) = gallery.index_mut();
-                index.thresholds = Some(fresh.clone());
+            _ => {
+                let (fresh, _) = calibrate(&search, gallery.index.target_false_accept());
+                gallery.index.set_thresholds(fresh.clone());
+                let (dir, index) = (&gallery.dir, &gallery.index);
                 let saved = cache::save(dir, index, &fingerprint, &embedded.vectors)
-                    .and_then(|()| gallery.write_index());
+                    .and_then(|()| index.write(dir));
                 if let Err(error) = saved {
                     embedded
                         .notices

@@ -12,6 +12,8 @@ use crate::{
 
 /// Lines of one kind that a text shows; the data has them all.
 const SHOWN: usize = 10;
+/// What is said where there are none.
+const NO_THRESHOLDS: &str = "thresholds: not set until the views are embedded";
 
 /// What an enrolment did.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -51,7 +53,8 @@ pub struct RemoveReport {
     pub skus: Vec<String>,
     /// Views taken out.
     pub views: usize,
-    /// The thresholds, measured again on what is left.
+    /// The thresholds, measured again on what is left; `None` when the cache does not hold all of
+    /// its vectors, so that the next load measures them.
     pub thresholds: Option<Thresholds>,
 }
 
@@ -234,7 +237,7 @@ impl fmt::Display for RemoveReport {
         writeln!(f, "removed {} ({} views)", self.skus.join(", "), self.views)?;
         match &self.thresholds {
             Some(thresholds) => writeln!(f, "thresholds: {thresholds}"),
-            None => Ok(()),
+            None => writeln!(f, "{NO_THRESHOLDS}"),
         }
     }
 }
@@ -269,7 +272,7 @@ impl fmt::Display for GalleryListing {
         }
         match &self.thresholds {
             Some(thresholds) => writeln!(f, "thresholds: {thresholds}"),
-            None => writeln!(f, "thresholds: not set until the views are embedded"),
+            None => writeln!(f, "{NO_THRESHOLDS}"),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Talks to the hub: one request, its redirects, and what a refusal means.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, io, sync::Arc, time::Duration};
 
 use ureq::{
     Agent, Body, Proxy,
@@ -235,7 +235,7 @@ pub(crate) fn in_words(error: &ureq::Error) -> String {
         ureq::Error::ConnectionFailed => "no connection".into(),
         ureq::Error::Io(e) => {
             let inner = e.get_ref().and_then(|e| e.downcast_ref());
-            inner.map_or_else(|| e.kind().to_string(), untrusted)
+            inner.map_or_else(|| system_words(e), untrusted)
         }
         ureq::Error::Rustls(e) => untrusted(e),
         ureq::Error::ConnectProxyFailed(_) => "the proxy refuses".into(),
@@ -243,6 +243,26 @@ pub(crate) fn in_words(error: &ureq::Error) -> String {
         ureq::Error::RequireHttpsOnly(_) => "a redirect leaves https".into(),
         ureq::Error::BadUri(_) | ureq::Error::Http(_) => "no usable address".into(),
         _ => "the answer breaks off".into(),
+    }
+}
+
+/// The kind of an error, or its own first line where the kind has no name, as with a host that is
+/// not found.
+fn system_words(error: &io::Error) -> String {
+    // The library gives such a kind to every code it does not know, but no name to match on.
+    let nameless = io::Error::from_raw_os_error(i32::MAX).kind();
+    let kind = error.kind();
+    let text = error.to_string();
+    match text.lines().next().map(str::trim) {
+        Some(line)
+            if [nameless, io::ErrorKind::Other].contains(&kind)
+                && !line.is_empty()
+                && !line.contains("://") =>
+        {
+            let plain = line.chars().filter(|c| !c.is_control());
+            plain.take(SAID_CHARS).collect()
+        }
+        _ => kind.to_string(),
     }
 }
 
@@ -419,6 +439,29 @@ mod tests {
         assert!(!local.may_know_token("http://127.0.0.1:9000.evil.example/a"));
         let open = client("http://mirror.example");
         assert!(!open.may_know_token("http://mirror.example/a/b"));
+    }
+
+    #[test]
+    fn a_host_that_is_not_found_is_told_in_the_systems_words() {
+        use std::net::ToSocketAddrs;
+        // No name has so long a part, so that no server is asked.
+        let failed = ("x".repeat(300).as_str(), 443).to_socket_addrs();
+        let text = in_words(&ureq::Error::Io(failed.unwrap_err()));
+        assert!(text.starts_with("failed to lookup address"), "{text}");
+        assert!(!text.contains("uncategorized"), "{text}");
+    }
+
+    #[test]
+    fn a_reason_is_one_line_without_an_address() {
+        let words = |error: io::Error| in_words(&ureq::Error::Io(error));
+        assert_eq!(words(io::Error::other("no way in\nsee below")), "no way in");
+        let refused = io::Error::new(io::ErrorKind::ConnectionRefused, "10.0.0.1 says no");
+        assert_eq!(words(refused), "connection refused");
+        for hidden in ["at https://cdn.example/x?key=secret", " \n", ""] {
+            assert_eq!(words(io::Error::other(hidden)), "other error");
+        }
+        let long = io::Error::other("a".repeat(SAID_CHARS * 10));
+        assert_eq!(words(long).len(), SAID_CHARS);
     }
 
     #[test]

@@ -6,9 +6,9 @@
 
 use shelfscan_inference_core::{BoxXyxy, RgbImage};
 
-/// Ages of a track, in frames it was seen, at which its best crop so far is embedded. The rest of
-/// its crops follow when it ends.
-const EARLY_HITS: [u32; 3] = [1, 10, 30];
+/// Ages of a track, in frames it was seen, at which its best crop so far is embedded, after the first
+/// that is embedded as soon as the track is sure. The rest of its crops follow when it ends.
+const EARLY_HITS: [u32; 2] = [10, 30];
 
 /// A crop that may be embedded.
 #[derive(Clone, Debug)]
@@ -57,7 +57,8 @@ impl CropPool {
 
     /// The crop to embed now that the track was seen in `hits` frames, if one is due.
     pub(crate) fn due(&mut self, hits: u32) -> Option<CropCandidate> {
-        if !EARLY_HITS.contains(&hits) || self.waiting.is_empty() {
+        let due = self.sent == 0 || EARLY_HITS.contains(&hits);
+        if !due || self.waiting.is_empty() {
             return None;
         }
         // A crop that is no better than the last one would only say the same again.

@@ -178,7 +178,7 @@ impl<'p> DetectStage<'p> {
                 })?;
             for detection in &mut result.detections {
                 if let Some(id) = &mut detection.track_id {
-                    *id = TrackId(id.0 + self.id_offset);
+                    *id = TrackId(id.0.saturating_add(self.id_offset));
                     self.highest_id = self.highest_id.max(id.0);
                 }
             }

@@ -6,13 +6,14 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File, OpenOptions},
+    fs::{self, File, OpenOptions, TryLockError},
     io::Write,
     path::{Path, PathBuf},
 };
 
 use serde::Serialize;
 use serde_json::Value;
+use shelfscan_inference_core::ModelFingerprint;
 
 use crate::{
     FrameRecord, PipelineError, Result, RunFile, RunStatus,
@@ -147,7 +148,17 @@ impl Journal {
         keep_frames: bool,
     ) -> Result<Opened> {
         fs::create_dir_all(dir).map_err(PipelineError::io("making the folder", dir))?;
-        let earlier_run = read_run(dir)?;
+        let earlier_run = match read_run(dir) {
+            // A damaged run file is what starting over is for.
+            Err(PipelineError::Output { .. }) if existing == Existing::Overwrite => None,
+            read => {
+                let read = read?;
+                if read.is_none() {
+                    check_nobodys(dir)?;
+                }
+                read
+            }
+        };
         let mut keep = false;
         if let Some(earlier) = earlier_run {
             match existing {
@@ -168,10 +179,21 @@ impl Journal {
                 }
             }
         }
+        let detections_path = dir.join(names::DETECTIONS);
+        let detections = append(&detections_path)?;
+        // Held as long as the journal is; systems without locks do without.
+        if let Err(TryLockError::WouldBlock) = detections.try_lock() {
+            return Err(PipelineError::Output {
+                path: dir.to_owned(),
+                reason: "another process is scanning into this folder".into(),
+                remedy: "wait for it or name another --out".into(),
+            });
+        }
         if !keep {
             clear(dir)?;
+            // First of all, so that no result ever lies in a folder without one.
+            write_run(dir, head)?;
         }
-        let detections_path = dir.join(names::DETECTIONS);
         let earlier = if keep && keep_frames && detections_path.exists() {
             let good = whole_bytes(&detections_path)?;
             truncate(&detections_path, good)?;
@@ -189,7 +211,7 @@ impl Journal {
         // Written anew as the answers come about again, so that a cut line does not stay.
         truncate(&identities_path, 0)?;
         let journal = Self {
-            detections: append(&detections_path)?,
+            detections,
             identities: append(&identities_path)?,
             dir: dir.to_owned(),
         };
@@ -237,9 +259,30 @@ impl Journal {
 
     /// Writes `run.json` whole.
     pub(crate) fn write_run(&self, run: &RunFile) -> Result<()> {
-        let mut text = serde_json::to_vec_pretty(run).map_err(PipelineError::Json)?;
-        text.push(b'\n');
-        write_whole(&self.dir.join(names::RUN), &text)
+        write_run(&self.dir, run)
+    }
+}
+
+fn write_run(dir: &Path, run: &RunFile) -> Result<()> {
+    let mut text = serde_json::to_vec_pretty(run).map_err(PipelineError::Json)?;
+    text.push(b'\n');
+    write_whole(&dir.join(names::RUN), &text)
+}
+
+/// Refuses a folder without a run that holds something of the name of a result: it is somebody
+/// else's, and a scan would replace it.
+fn check_nobodys(dir: &Path) -> Result<()> {
+    let theirs = FILES
+        .into_iter()
+        .chain(FOLDERS)
+        .find(|name| dir.join(name).symlink_metadata().is_ok());
+    match theirs {
+        None => Ok(()),
+        Some(name) => Err(PipelineError::Output {
+            path: dir.to_owned(),
+            reason: format!("the folder holds {name}, and no run that wrote it"),
+            remedy: "name another --out, or move it away".into(),
+        }),
     }
 }
 
@@ -304,22 +347,45 @@ fn whole_bytes(path: &Path) -> Result<u64> {
     Ok(reader.good_bytes())
 }
 
-/// Removes what an earlier run wrote, and nothing else.
+/// The files a run writes.
+const FILES: [&str; 8] = [
+    names::RUN,
+    names::DETECTIONS,
+    names::TRACKS,
+    names::FACINGS,
+    names::COUNTS,
+    names::IDENTITIES,
+    names::ANNOTATED_VIDEO,
+    names::REPORT,
+];
+/// The folders of pictures a run writes.
+const FOLDERS: [&str; 2] = [names::CROPS, names::ANNOTATED_FRAMES];
+
+/// Removes what an earlier run wrote, and nothing else. The file of detections stays, empty, because
+/// it is locked.
 fn clear(dir: &Path) -> Result<()> {
-    for name in [
-        names::RUN,
-        names::DETECTIONS,
-        names::TRACKS,
-        names::FACINGS,
-        names::COUNTS,
-        names::IDENTITIES,
-        names::ANNOTATED_VIDEO,
-        names::REPORT,
-    ] {
-        remove(&dir.join(name), |p| fs::remove_file(p))?;
+    for name in FILES {
+        let path = dir.join(name);
+        if name == names::DETECTIONS {
+            truncate(&path, 0)?;
+        } else {
+            remove(&path, |p| fs::remove_file(p))?;
+        }
     }
-    for name in [names::CROPS, names::ANNOTATED_FRAMES] {
-        remove(&dir.join(name), |p| fs::remove_dir_all(p))?;
+    for name in FOLDERS {
+        let folder = dir.join(name);
+        let entries = match fs::read_dir(&folder) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
+            entries => entries.map_err(PipelineError::io("listing", &folder))?,
+        };
+        for entry in entries {
+            let path = entry.map_err(PipelineError::io("listing", &folder))?.path();
+            if path.extension().is_some_and(|e| e == "jpg" || e == "part") {
+                remove(&path, |p| fs::remove_file(p))?;
+            }
+        }
+        // What somebody put there stays, and the folder with it.
+        drop(fs::remove_dir(&folder));
     }
     Ok(())
 }
@@ -347,8 +413,12 @@ fn check_same_run(dir: &Path, earlier: &RunFile, now: &RunFile) -> Result<()> {
         ))
     } else if earlier.source != now.source {
         Some(format!("it is of {}", earlier.source))
-    } else if earlier.provider.models != now.provider.models {
-        Some("other weights or other detections were used".into())
+    } else if let (Some(was), Some(is)) = (earlier.source_bytes, now.source_bytes)
+        && was != is
+    {
+        Some(format!("its source had {was} bytes and has {is} now"))
+    } else if let Some(difference) = other_models(&earlier.provider.models, &now.provider.models) {
+        Some(difference)
     } else if dtype(earlier) != dtype(now) {
         Some(format!(
             "its models calculated in {}, these do in {}",
@@ -370,6 +440,27 @@ fn check_same_run(dir: &Path, earlier: &RunFile, now: &RunFile) -> Result<()> {
                 .into(),
         }),
     }
+}
+
+/// In what the models of two runs differ, in words.
+fn other_models(earlier: &[ModelFingerprint], now: &[ModelFingerprint]) -> Option<String> {
+    if earlier == now {
+        return None;
+    }
+    let same = |a: &ModelFingerprint, b: &ModelFingerprint| {
+        (&a.model, &a.weights_hash) == (&b.model, &b.weights_hash)
+    };
+    let other_look = earlier
+        .iter()
+        .zip(now)
+        .find(|(a, b)| a.preprocessing != b.preprocessing);
+    Some(match other_look {
+        Some((a, b)) if same(a, b) => format!(
+            "frames were looked at otherwise (`{}`, now `{}`)",
+            a.preprocessing, b.preprocessing
+        ),
+        _ => "other weights or other detections were used".into(),
+    })
 }
 
 /// Path of the first value in which two JSON values differ.
@@ -412,6 +503,7 @@ mod tests {
             status: RunStatus::Running,
             reason: None,
             source: "clip.mp4".into(),
+            source_bytes: Some(1000),
             info: None,
             plan: json!({"read": {"every": every}, "min_score": 0.5}),
             provider: ProviderInfo {
@@ -502,6 +594,71 @@ mod tests {
         assert!(error.to_string().contains("--resume"), "{error}");
         let mut work = open(dir.path(), Existing::Overwrite);
         assert!(work.earlier.take(0).unwrap().is_none());
+    }
+
+    #[test]
+    fn files_of_somebody_else_are_neither_replaced_nor_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let refused = |existing| match Journal::open(dir.path(), &head(1), existing, true) {
+            Err(error) => error.to_string(),
+            Ok(_) => panic!("the folder holds what no run wrote"),
+        };
+        let theirs = dir.path().join(names::CROPS).join("mine.txt");
+        fs::create_dir(theirs.parent().unwrap()).unwrap();
+        fs::write(&theirs, "mine").unwrap();
+        for existing in [Existing::Refuse, Existing::Resume, Existing::Overwrite] {
+            let text = refused(existing);
+            assert!(text.contains("the folder holds crops"), "{text}");
+        }
+        fs::remove_file(&theirs).unwrap();
+        fs::remove_dir(theirs.parent().unwrap()).unwrap();
+        drop(open(dir.path(), Existing::Refuse));
+        // In the folder of a run only what the run wrote goes.
+        let crops = dir.path().join(names::CROPS);
+        fs::create_dir(&crops).unwrap();
+        fs::write(crops.join("track-000001.jpg"), "a crop").unwrap();
+        fs::write(&theirs, "mine").unwrap();
+        drop(open(dir.path(), Existing::Overwrite));
+        assert_eq!(fs::read_dir(&crops).unwrap().count(), 1);
+        assert!(theirs.exists());
+    }
+
+    #[test]
+    fn a_damaged_run_file_is_named_and_gone_after_starting_over() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(open(dir.path(), Existing::Refuse));
+        fs::write(dir.path().join(names::RUN), "{").unwrap();
+        let resumed = Journal::open(dir.path(), &head(1), Existing::Resume, true);
+        assert!(resumed.is_err_and(|e| e.to_string().contains("--overwrite")));
+        drop(open(dir.path(), Existing::Overwrite));
+        assert!(read_run(dir.path()).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_folder_that_is_being_scanned_into_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut first = open(dir.path(), Existing::Refuse);
+        first.journal.frame(&record(0), None).unwrap();
+        for existing in [Existing::Resume, Existing::Overwrite] {
+            let second = Journal::open(dir.path(), &head(1), existing, true);
+            assert!(second.is_err_and(|e| e.to_string().contains("another process")));
+        }
+        first.journal.frame(&record(1), None).unwrap();
+        drop(first);
+        let mut again = open(dir.path(), Existing::Resume);
+        assert!(again.earlier.take(1).is_err(), "frame 0 is there as well");
+    }
+
+    #[test]
+    fn a_source_that_was_replaced_is_not_taken_for_the_old_one() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(open(dir.path(), Existing::Refuse));
+        let other = RunFile {
+            source_bytes: Some(1001),
+            ..head(1)
+        };
+        let resumed = Journal::open(dir.path(), &other, Existing::Resume, true);
+        assert!(resumed.is_err_and(|e| e.to_string().contains("had 1000 bytes and has 1001 now")));
     }
 
     #[test]

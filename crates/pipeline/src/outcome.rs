@@ -7,7 +7,7 @@ use shelfscan_video::{ReadStatus, ReadSummary, SourceInfo};
 
 use crate::{
     Facing, FrameCounts, NoticeCount, PipelineError, StageTime, Timings, TrackSummary,
-    journal::Journal, track::TrackStage,
+    journal::Journal, replay::RECORD_ENDED, track::TrackStage,
 };
 
 /// What the stages left behind.
@@ -63,6 +63,13 @@ impl Stages {
                 outcome.partial = Some(reason.clone());
             }
         }
+        if let Some(ended) = track.notices.get(RECORD_ENDED) {
+            let first = ended.first_frame.unwrap_or_default();
+            outcome.partial.get_or_insert(format!(
+                "no detections are recorded for {} frames, the first is frame {first}",
+                ended.count
+            ));
+        }
         if self.dropped > 0 {
             let text = format!(
                 "{} frames of {} were dropped, the oldest first, because the model was busy",
@@ -79,10 +86,14 @@ impl Stages {
                 ))));
             }
             (n, text) => {
-                outcome.partial = Some(format!(
+                let refused = format!(
                     "the model refused {n} of {processed} frames: {}",
                     text.unwrap_or_default()
-                ));
+                );
+                outcome.partial = Some(match outcome.partial.take() {
+                    Some(read) => format!("{read}; {refused}"),
+                    None => refused,
+                });
             }
         }
         if processed == 0 && outcome.error.is_none() && !outcome.cancelled {

@@ -128,6 +128,17 @@ fn check(options: &ScanOptions) -> Result<()> {
     if options.prompts.is_empty() {
         return usage("no prompt; give at least one, such as --prompt product".into());
     }
+    for (i, prompt) in options.prompts.iter().enumerate() {
+        if options.prompts[..i]
+            .iter()
+            .any(|p| p.phrase == prompt.phrase)
+        {
+            return usage(format!(
+                "the phrase `{}` is given twice, which would count each of its objects twice; give it once",
+                prompt.phrase
+            ));
+        }
+    }
     if !(0.0..=1.0).contains(&options.min_score) {
         return usage(format!(
             "min_score cannot be {}; it lies between 0 and 1",

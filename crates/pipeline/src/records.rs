@@ -149,7 +149,7 @@ impl RecordReader {
     }
 
     /// The next frame, or `None` at the end. A last line that was cut, as a kill leaves it, is the
-    /// end as well.
+    /// end of a journal as well.
     pub(crate) fn next_record(&mut self) -> Result<Option<FrameRecord>> {
         loop {
             self.buffer.clear();
@@ -173,7 +173,8 @@ impl RecordReader {
             }
             let record: FrameRecord = match serde_json::from_slice(&self.buffer) {
                 Ok(record) => record,
-                Err(_) if !whole => return Ok(None),
+                Err(_) if !whole && !self.unended_counts => return Ok(None),
+                Err(_) if !whole => return Err(self.damaged("the file is cut".into())),
                 Err(error) => return Err(self.damaged(error.to_string())),
             };
             if !whole && !self.unended_counts {

@@ -11,8 +11,8 @@ use std::{
 
 use sha2::{Digest, Sha256};
 use shelfscan_inference_core::{
-    FrameDetections, InferenceError, InferenceProvider, Lifecycle, ModelFingerprint, ProviderInfo,
-    Result, SourceId, TextPrompt, VideoFrame,
+    FrameDetections, InferenceError, InferenceProvider, Lifecycle, ModelFingerprint, Notice,
+    ProviderInfo, Result, SourceId, TextPrompt, VideoFrame,
 };
 
 use crate::{FrameRecord, PipelineError, records::RecordReader};
@@ -50,8 +50,23 @@ struct Cursor {
     next: Option<FrameRecord>,
 }
 
+/// Notice of a frame for which the file has no line, although it has lines of later ones.
+pub(crate) const NOT_RECORDED: &str = "no_recorded_detections";
+/// Notice of a frame past the last line of the file.
+pub(crate) const RECORD_ENDED: &str = "recorded_detections_end";
+
+/// What a file says about a frame.
+enum Looked {
+    Line(Box<FrameRecord>),
+    /// It has lines of earlier and of later frames.
+    Missing,
+    /// Its last line is of an earlier frame.
+    PastEnd,
+}
+
 /// Answers with the detections of `detections.jsonl` files: the line whose `frame_index` is the
-/// frame's, or nothing when there is no such line. Files are read line by line, so memory does not
+/// frame's, or nothing, with a notice, when there is no such line. A line of a frame of another size
+/// is refused. Files are read line by line, so memory does not
 /// grow with them; asking for an earlier frame starts the file over.
 pub struct ReplayProvider {
     files: ReplayFiles,
@@ -77,12 +92,29 @@ impl ReplayProvider {
     }
 
     fn lookup(&mut self, frame: &VideoFrame, prompts: &[TextPrompt]) -> Result<FrameDetections> {
-        let record = self.seek(frame).map_err(as_inference_error)?;
-        let mut found = record.map_or_else(FrameDetections::default, |r| {
-            r.into_detections(self.keep_ids)
-        });
-        found.frame_index = frame.index;
         let (w, h) = (frame.image.width(), frame.image.height());
+        let mut found = match self.seek(frame).map_err(as_inference_error)? {
+            Looked::Line(record) => {
+                if let (Some(width), Some(height)) = (record.width, record.height)
+                    && (width, height) != (w, h)
+                {
+                    return Err(InferenceError::InvalidInput(format!(
+                        "the recorded detections are of frames of {width}x{height} and this one has {w}x{h}; \
+                         give those of this source"
+                    )));
+                }
+                record.into_detections(self.keep_ids)
+            }
+            Looked::Missing => silent(
+                NOT_RECORDED,
+                "no detections are recorded for some frames; they count as empty",
+            ),
+            Looked::PastEnd => silent(
+                RECORD_ENDED,
+                "the recorded detections end before the source does",
+            ),
+        };
+        found.frame_index = frame.index;
         found.detections.retain_mut(|d| {
             if let Some(mask) = &d.mask
                 && (mask.width(), mask.height()) != (w, h)
@@ -110,10 +142,7 @@ impl ReplayProvider {
         Ok(found)
     }
 
-    fn seek(
-        &mut self,
-        frame: &VideoFrame,
-    ) -> std::result::Result<Option<FrameRecord>, PipelineError> {
+    fn seek(&mut self, frame: &VideoFrame) -> std::result::Result<Looked, PipelineError> {
         let stale = self
             .cursor
             .as_ref()
@@ -132,7 +161,7 @@ impl ReplayProvider {
             });
         }
         let Some(cursor) = self.cursor.as_mut() else {
-            return Ok(None);
+            return Ok(Looked::PastEnd);
         };
         if cursor
             .next
@@ -149,14 +178,23 @@ impl ReplayProvider {
             match cursor.reader.next_record()? {
                 Some(next) => cursor.next = Some(next),
                 // The last line stays, so that a frame past the end does not start the file over.
-                None => return Ok(None),
+                None => return Ok(Looked::PastEnd),
             }
         }
-        Ok(cursor
-            .next
-            .as_ref()
-            .filter(|r| r.frame_index == frame.index)
-            .cloned())
+        Ok(match &cursor.next {
+            None => Looked::PastEnd,
+            Some(record) if record.frame_index == frame.index => {
+                Looked::Line(Box::new(record.clone()))
+            }
+            Some(_) => Looked::Missing,
+        })
+    }
+}
+
+fn silent(code: &'static str, text: &str) -> FrameDetections {
+    FrameDetections {
+        notices: vec![Notice::new(code, text)],
+        ..FrameDetections::default()
     }
 }
 
@@ -327,22 +365,43 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_without_a_line_has_no_detections_and_other_prompts_are_left_out() {
+    fn a_frame_without_a_line_has_no_detections_and_says_so_and_other_prompts_are_left_out() {
         let file = file(6);
         let mut provider = ReplayProvider::new(ReplayFiles::Single(file.path().to_owned()), false);
         provider.warmup().unwrap();
-        let mut count = |index, words: &[&str]| {
-            provider
+        let mut look = |index, words: &[&str]| {
+            let found = provider
                 .detect_text_prompts(&frame(index), &prompts(words))
-                .unwrap()
-                .detections
-                .len()
+                .unwrap();
+            let said = found.notices.first().map(|n| n.code.to_string());
+            (found.detections.len(), said)
         };
-        assert_eq!(count(0, &["product"]), 1);
-        assert_eq!(count(1, &["product"]), 0);
-        assert_eq!(count(4, &["product", "can"]), 2);
-        assert_eq!(count(100, &["product"]), 0);
-        assert_eq!(count(2, &["bottle"]), 0);
+        assert_eq!(look(0, &["product"]), (1, None));
+        assert_eq!(look(1, &["product"]), (0, Some(NOT_RECORDED.into())));
+        assert_eq!(look(4, &["product", "can"]), (2, None));
+        assert_eq!(look(100, &["product"]), (0, Some(RECORD_ENDED.into())));
+        assert_eq!(look(2, &["bottle"]), (0, None));
+    }
+
+    #[test]
+    fn a_line_that_was_cut_and_a_frame_of_another_size_are_refused() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let line =
+            |index| format!(r#"{{"frame_index":{index},"width":32,"height":48,"detections":[]}}"#);
+        write!(file, "{}\n{}", line(0), &line(1)[..20]).unwrap();
+        file.flush().unwrap();
+        let mut provider = ReplayProvider::new(ReplayFiles::Single(file.path().to_owned()), false);
+        provider.warmup().unwrap();
+        let mut ask = |index| {
+            let found = provider.detect_text_prompts(&frame(index), &prompts(&["can"]));
+            found.unwrap_err().to_string()
+        };
+        assert!(
+            ask(0).contains("of frames of 32x48 and this one has 64x48"),
+            "{}",
+            ask(0)
+        );
+        assert!(ask(1).contains("the file is cut in line 2"), "{}", ask(1));
     }
 
     #[test]

@@ -203,6 +203,11 @@ impl NoticeBook {
         true
     }
 
+    /// What came of one kind.
+    pub(crate) fn get(&self, code: &str) -> Option<&NoticeCount> {
+        self.kinds.iter().find(|n| &*n.code == code)
+    }
+
     pub(crate) fn into_counts(mut self) -> Vec<NoticeCount> {
         // Threads may report in any order; the file must not show it.
         self.kinds
@@ -245,6 +250,9 @@ pub struct RunFile {
     pub reason: Option<String>,
     /// The source, as it was given.
     pub source: String,
+    /// Bytes of its files, by which a source that was replaced is told; absent for what is no file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_bytes: Option<u64>,
     /// What is in it, once it was opened.
     pub info: Option<SourceInfo>,
     /// Everything that was decided before the first frame.

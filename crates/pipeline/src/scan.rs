@@ -7,6 +7,7 @@
 use std::{
     collections::BTreeMap,
     panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -258,6 +259,7 @@ impl Scanner {
             status: RunStatus::Running,
             reason: None,
             source: plan.source.id().as_str().to_owned(),
+            source_bytes: bytes_of(&plan.source),
             info: None,
             plan: self.plan.recorded()?,
             provider: self.provider.info(),
@@ -545,6 +547,16 @@ fn drive(
         }
     }
     Ok(true)
+}
+
+/// Bytes of the files of a source; `None` where there are none or one cannot be asked.
+fn bytes_of(source: &Source) -> Option<u64> {
+    let length = |path: &Path| std::fs::metadata(path).map(|meta| meta.len()).ok();
+    match source {
+        Source::File(path) => length(path),
+        Source::Pictures(set) => set.files().ok()?.iter().map(|path| length(path)).sum(),
+        _ => None,
+    }
 }
 
 /// How many frames will be processed, by the container's word and the options.

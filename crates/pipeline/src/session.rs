@@ -12,7 +12,8 @@ use crate::{
 /// A scan of one source whose frames the app pushes itself, without knowing how many will come.
 ///
 /// The same frames give the same tracks and facings as [`crate::Scanner`] gives for a file: both
-/// run the same stages. A result comes at most
+/// run the same stages. One case is apart: a scanner that is told of one or two frames shows their
+/// facings, a session holds them too few to be sure. A result comes at most
 /// [`tracking_delay_frames`](shelfscan_inference_core::ProviderInfo::tracking_delay_frames) after
 /// its frame.
 ///

@@ -165,9 +165,28 @@ impl CpuDetector {
         let fingerprint = ModelFingerprint {
             model: source.name.clone(),
             weights_hash: hash,
-            preprocessing: PREPROCESSING.into(),
+            preprocessing: self.looked_at(video.is_some()),
         };
         Ok((model, video, fingerprint))
+    }
+
+    /// How pictures are looked at, so that runs which differ in it are told apart.
+    fn looked_at(&self, tracks: bool) -> String {
+        if tracks {
+            let video = &self.video_options;
+            return format!(
+                "{PREPROCESSING}/detect-every-{}/duplicates-{}",
+                video.detect_every, video.duplicate_overlap
+            );
+        }
+        let duplicates = match self.options.duplicate_overlap {
+            Some(share) => share.to_string(),
+            None => "kept".into(),
+        };
+        format!(
+            "{PREPROCESSING}/tiles-{}/duplicates-{duplicates}",
+            self.options.tiling
+        )
     }
 
     fn find(&self, frame: &VideoFrame, prompts: &[TextPrompt]) -> Result<FrameDetections> {

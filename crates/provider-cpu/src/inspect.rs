@@ -1,13 +1,13 @@
 //! What a checkpoint is, with every tensor accounted for.
 
-use std::path::Path;
+use std::{error::Error, path::Path};
 
 use candle_core::{DType, Device};
 use serde::Serialize;
 use shelfscan_dinov2::Dinov2;
 use shelfscan_inference_core::{InferenceError, Result};
 use shelfscan_model_kit::{
-    Error as KitError,
+    Error as KitError, WeightsFault,
     weights::{Checkpoint, LoadReport, WeightSource},
 };
 use shelfscan_sam3::{Sam3Config, detector_from};
@@ -39,7 +39,8 @@ impl CheckpointLayout {
 }
 
 /// Loads a SAM 3.1 or DINOv2 checkpoint, or a folder with a model, and says what it is. Every
-/// tensor is read, so one that is missing, unknown, misshapen or not finite is found.
+/// tensor is looked at, so one that is missing, unknown or misshapen is found, and in all but the
+/// tracker's, which are read when it is opened, one that is not finite.
 ///
 /// # Errors
 /// [`InferenceError::Weights`] that names what is wrong.
@@ -52,14 +53,18 @@ pub fn inspect(path: &Path) -> Result<CheckpointLayout> {
         return inspect(&path.join("model.safetensors"));
     }
     let source = WeightSource::from(path);
-    let open = || source.open().map_err(|e| unusable(path, &e));
+    let open = || {
+        source
+            .open()
+            .map_err(|e| unusable(e.weights_fault(), e.into()))
+    };
     match embedder(open()?) {
         Ok(layout) => Ok(layout),
         // None of its names is DINOv2's.
         Err(shelfscan_dinov2::Error::Weights(KitError::NoMatch { .. })) => {
             detector(&source, &Sam3Config::sam3_1(), "sam3.1".into())
         }
-        Err(error) => Err(unusable(path, &error)),
+        Err(error) => Err(unusable(error.weights_fault(), error.into())),
     }
 }
 
@@ -71,16 +76,21 @@ fn embedder(checkpoint: Checkpoint) -> shelfscan_dinov2::Result<CheckpointLayout
 }
 
 fn detector(source: &WeightSource, config: &Sam3Config, name: String) -> Result<CheckpointLayout> {
-    let checkpoint = source.open().map_err(|e| unusable(source.path(), &e))?;
+    let checkpoint = source
+        .open()
+        .map_err(|e| unusable(e.weights_fault(), e.into()))?;
     let (_, report) = detector_from(checkpoint, config, DType::F32, &Device::Cpu)?;
     Ok(CheckpointLayout::new(name, &report))
 }
 
-fn unusable(path: &Path, error: &dyn std::error::Error) -> InferenceError {
-    InferenceError::Weights {
-        path: path.to_path_buf(),
-        reason: error.to_string(),
-        remedy: "pass a checkpoint of SAM 3.1 or DINOv2".into(),
+fn unusable(fault: Option<WeightsFault>, error: Box<dyn Error + Send + Sync>) -> InferenceError {
+    match fault {
+        Some(fault) => InferenceError::Weights {
+            path: fault.path,
+            reason: fault.reason,
+            remedy: fault.remedy.replace("this model", "SAM 3.1 or DINOv2"),
+        },
+        None => InferenceError::backend("loading weights", error),
     }
 }
 

@@ -344,6 +344,21 @@ mod tests {
     }
 
     #[test]
+    fn heads_that_fit_no_channels_are_refused_with_the_option_to_change() {
+        let mut options = options();
+        options.load.heads = Some(5);
+        let error = Dinov2Embedder::new(fixture(), options)
+            .warmup()
+            .unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains("48 channels cannot be cut into 5 heads"),
+            "{text}"
+        );
+        assert!(text.contains("(--embedder-heads)"), "{text}");
+    }
+
+    #[test]
     fn a_side_that_fits_no_patch_is_refused_with_the_rule() {
         let options = EmbedderOptions {
             side_px: Some(100),

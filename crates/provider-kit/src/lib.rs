@@ -1,6 +1,9 @@
-//! SAM 3.1 and DINOv2 behind the inference contracts, on whatever device they are put.
+//! What the back ends share: where models run, and DINOv2 behind the [`Embedder`] contract.
 //!
-//! Every back end has the same models; what differs is the [`Placement`] they are given.
+//! Every back end has the same models; what differs is the [`Placement`] they are given. SAM 3.1 is
+//! behind its contract in `shelfscan-provider-cpu`, which any back end puts somewhere else.
+//!
+//! [`Embedder`]: shelfscan_inference_core::Embedder
 //!
 //! ```no_run
 //! use shelfscan_inference_core::{Embedder, RgbImage};

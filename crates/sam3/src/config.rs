@@ -247,7 +247,7 @@ impl Sam3Config {
         if self.context_length < 3 {
             return fail(format!("context_length is {}", self.context_length));
         }
-        if self.merges + 514 > usize::from(u16::MAX) {
+        if self.merges > usize::from(u16::MAX) - 514 {
             return fail(format!("merges is {}", self.merges));
         }
         Ok(())

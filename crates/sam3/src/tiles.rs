@@ -4,6 +4,8 @@
 //! large picture is squeezed to the model's input. Tiles overlap, so that whatever is smaller than
 //! the overlap lies whole in one of them.
 
+use std::fmt;
+
 use shelfscan_inference_core::{BoxXyxy, Mask};
 
 /// Share of a tile's side that neighbours have in common.
@@ -41,6 +43,17 @@ pub enum Tiling {
     /// The whole picture first; then into as many tiles as make the usual object large enough, or
     /// when the model ran out of queries.
     Auto,
+}
+
+impl fmt::Display for Tiling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::Auto => f.write_str("auto"),
+            Self::Grid { columns, rows } => write!(f, "{columns}x{rows}"),
+            Self::Layers { columns, rows } => write!(f, "whole+{columns}x{rows}"),
+        }
+    }
 }
 
 /// A tile in whole source pixels.

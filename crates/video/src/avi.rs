@@ -26,8 +26,8 @@ const MJPEG: [&[u8; 4]; 5] = [b"MJPG", b"mjpg", b"JPEG", b"jpeg", b"dmb1"];
 /// Largest compressed frame that is read, in bytes.
 const MAX_FRAME_BYTES: u32 = 256 << 20;
 
-/// Lists may lie in lists only this deep.
-const MAX_DEPTH: usize = 8;
+/// Lists of a header that are entered: three and one for each stream.
+const MAX_LISTS: usize = 64;
 
 /// What the header says about the video stream.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -113,7 +113,7 @@ impl<R: Read + Seek> Walker<R> {
     fn header(&mut self) -> std::io::Result<Option<Header>> {
         let mut found: Option<Header> = None;
         let mut current = Header::default();
-        let (mut streams, mut depth) = (0u32, 0usize);
+        let (mut streams, mut lists) = (0u32, 0usize);
         while let Some(chunk) = self.chunk()? {
             match &chunk.name {
                 b"RIFF" | b"LIST" => {
@@ -122,14 +122,13 @@ impl<R: Read + Seek> Walker<R> {
                         self.position = chunk.at + 4;
                         return Ok(found.filter(|h| h.rate > 0 && h.scale > 0));
                     }
-                    depth += 1;
-                    let enter = [&b"AVI "[..], b"hdrl", b"strl"].contains(&&*kind);
-                    if enter && depth <= MAX_DEPTH {
+                    if [&b"AVI "[..], b"hdrl", b"strl"].contains(&&*kind) {
+                        lists += 1;
+                        if lists > MAX_LISTS {
+                            return Ok(None);
+                        }
                         self.position = chunk.at + 4;
-                    } else if depth > MAX_DEPTH {
-                        return Ok(None);
                     } else {
-                        depth -= 1;
                         self.skip(chunk);
                     }
                 }
@@ -414,7 +413,7 @@ mod tests {
         std::fs::write(&path, bytes).unwrap();
         let mut reader = AviReader::open(&path, SourceId::new("a"), options).unwrap()?;
         let mut seen = Vec::new();
-        while let Ok(Some(frame)) = reader.next_frame() {
+        while let Some(frame) = reader.next_frame().unwrap() {
             seen.push((
                 frame.index,
                 frame.time.secs,
@@ -450,6 +449,25 @@ mod tests {
             read(&bytes[..bytes.len() - whole.len()], &ReadOptions::default()).unwrap();
         assert_eq!(seen.len(), 2);
         assert!(matches!(summary.status, ReadStatus::Partial { .. }));
+    }
+
+    #[test]
+    fn a_file_of_broken_frames_alone_is_an_error() {
+        let whole = jpeg(200);
+        let frames = vec![whole[..whole.len() / 2].to_vec(); 3];
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.avi");
+        std::fs::write(&path, avi(&frames)).unwrap();
+        let options = ReadOptions::default();
+        let reader = AviReader::open(&path, SourceId::new("clips/a.avi"), &options);
+        let error = reader.unwrap().unwrap().next_frame().unwrap_err();
+        assert!(matches!(error, VideoError::Unreadable { .. }), "{error:?}");
+        let text = error.to_string();
+        assert!(
+            text.contains("frame 0 is lost: the picture is cut or damaged (the JPEG ends"),
+            "{text}"
+        );
+        assert!(text.ends_with("clips/a.avi"), "{text}");
     }
 
     #[test]

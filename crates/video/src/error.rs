@@ -106,6 +106,15 @@ pub enum VideoError {
         /// The file or address.
         name: String,
     },
+    /// Decoding a picture takes more memory than pictures of the stated limit do. Remedy: raise the
+    /// limit if it is meant.
+    #[error("the picture needs more memory than one of {max_pixels} pixels does; raise the limit if it is meant: {}", path.display())]
+    PictureHeavy {
+        /// The limit, [`Limits::max_pixels`](crate::Limits::max_pixels).
+        max_pixels: u64,
+        /// The picture.
+        path: PathBuf,
+    },
     /// A picture is cut or damaged, so that a part of it would be grey. Remedy: copy it again.
     #[error("the picture is cut or damaged ({reason}); copy it again: {}", path.display())]
     PictureDamaged {
@@ -113,6 +122,14 @@ pub enum VideoError {
         reason: String,
         /// The picture.
         path: PathBuf,
+    },
+    /// A folder or pattern with pictures of which none can be read. Remedy: that of the first.
+    #[error("none of {count} pictures can be read, the first because {first}")]
+    PicturesUnreadable {
+        /// How many there are.
+        count: usize,
+        /// What is wrong with the first; its message ends in its path.
+        first: Box<VideoError>,
     },
     /// A kind of picture this crate does not decode. Remedy: convert it.
     #[error("this kind of picture is not read ({reason}); convert it to PNG or JPEG: {}", path.display())]

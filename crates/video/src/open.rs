@@ -34,7 +34,6 @@ pub fn open(source: &Source, options: &ReadOptions) -> Result<Box<dyn FrameReade
         Source::Pictures(set) => Ok(Box::new(PicturesReader::open(
             set.files()?,
             "folder",
-            set.to_string(),
             source.id(),
             options,
         )?)),
@@ -86,7 +85,6 @@ fn open_file(path: &Path, source: &Source, options: &ReadOptions) -> Result<Box<
             return Ok(Box::new(PicturesReader::open(
                 vec![PathBuf::from(path)],
                 "picture",
-                source.to_string(),
                 source.id(),
                 options,
             )?));

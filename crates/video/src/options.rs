@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{FfmpegInfo, Result, VideoError};
 
+/// The longest a source may be waited for, a day.
+const MOST_STALL_SECS: f64 = 86_400.0;
+
 /// Bounds that keep a hostile or stuck source from taking the machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -137,11 +140,11 @@ impl ReadOptions {
                 "it has to be above 0",
             );
         }
-        if !(self.limits.stall_secs.is_finite() && self.limits.stall_secs > 0.0) {
+        if !(self.limits.stall_secs > 0.0 && self.limits.stall_secs <= MOST_STALL_SECS) {
             return bad(
                 "stall_secs",
                 self.limits.stall_secs.to_string(),
-                "it has to be above 0",
+                "it has to be above 0, up to a day",
             );
         }
         Ok(())

@@ -175,11 +175,9 @@ pub(crate) fn explain(error: ImageError, path: &Path, limits: &Limits) -> VideoE
         ImageError::Limits(limit)
             if !matches!(limit.kind(), LimitErrorKind::Unsupported { .. }) =>
         {
-            VideoError::PictureTooLarge {
-                width: 0,
-                height: 0,
+            VideoError::PictureHeavy {
                 max_pixels: limits.max_pixels,
-                name: path.display().to_string(),
+                path,
             }
         }
         ImageError::Unsupported(unsupported) => VideoError::PictureUnsupported {

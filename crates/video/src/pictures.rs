@@ -9,6 +9,7 @@ use crate::{
     VideoError,
     picture::{Picture, read_picture},
     select::{Choice, Selector},
+    source::PICTURE_EXTENSIONS,
 };
 
 /// Pictures that are named one by one in the notices; the rest is only counted.
@@ -35,32 +36,15 @@ impl PicturesReader {
     /// Opens the files; the first one that can be read gives the size.
     ///
     /// # Errors
-    /// The first picture's error when there is only one; [`VideoError::NoFrames`] when none of
-    /// several can be read.
+    /// The first picture's error when there is only one or a limit forbids it;
+    /// [`VideoError::PicturesUnreadable`] when none of several can be read.
     pub(crate) fn open(
         files: Vec<PathBuf>,
         container: &str,
-        name: String,
         source: SourceId,
         options: &ReadOptions,
     ) -> Result<Self> {
-        let mut first = None;
-        for (i, file) in files.iter().enumerate() {
-            match read_picture(file, &options.limits) {
-                Ok(picture) => {
-                    first = Some((i, picture));
-                    break;
-                }
-                Err(error) if files.len() == 1 => return Err(error),
-                Err(_) => {}
-            }
-        }
-        let Some((at, picture)) = first else {
-            return Err(VideoError::NoFrames {
-                reason: format!("none of {} pictures can be read", files.len()),
-                name,
-            });
-        };
+        let (at, picture) = first_readable(&files, &source, options)?;
         let count = files.len() as u64;
         let info = SourceInfo {
             codec: picture.format.clone(),
@@ -183,6 +167,37 @@ impl FrameReader for PicturesReader {
     }
 }
 
+/// The first picture that can be read, with its place.
+fn first_readable(
+    files: &[PathBuf],
+    source: &SourceId,
+    options: &ReadOptions,
+) -> Result<(usize, Picture)> {
+    let mut first_error = None;
+    for (at, file) in files.iter().enumerate() {
+        match read_picture(file, &options.limits) {
+            Ok(picture) => return Ok((at, picture)),
+            Err(error) => {
+                first_error.get_or_insert(error);
+            }
+        }
+    }
+    Err(match first_error {
+        Some(error @ (VideoError::PictureTooLarge { .. } | VideoError::PictureHeavy { .. })) => {
+            error
+        }
+        Some(error) if files.len() == 1 => error,
+        Some(error) => VideoError::PicturesUnreadable {
+            count: files.len(),
+            first: Box::new(error),
+        },
+        None => VideoError::NoPictures {
+            extensions: PICTURE_EXTENSIONS.join(", "),
+            pattern: source.to_string(),
+        },
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use image::DynamicImage;
@@ -190,7 +205,7 @@ mod tests {
     use super::*;
 
     fn open(files: Vec<PathBuf>, options: &ReadOptions) -> Result<PicturesReader> {
-        PicturesReader::open(files, "folder", "set".into(), SourceId::new("set"), options)
+        PicturesReader::open(files, "folder", SourceId::new("set"), options)
     }
 
     #[test]
@@ -224,6 +239,48 @@ mod tests {
             "{}",
             summary.status
         );
+    }
+
+    #[test]
+    fn a_set_without_one_readable_picture_says_why_the_first_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let files: Vec<PathBuf> = (0..3)
+            .map(|i| folder.path().join(format!("{i}.png")))
+            .collect();
+        for file in &files {
+            std::fs::write(file, b"\x89PNG\r\n\x1a\nno more").unwrap();
+        }
+        let alone = open(files[..1].to_vec(), &ReadOptions::default()).err();
+        let alone = alone.unwrap();
+        assert!(
+            matches!(alone, VideoError::PictureDamaged { .. }),
+            "{alone:?}"
+        );
+        let all = open(files, &ReadOptions::default()).err().unwrap();
+        assert_eq!(
+            all.to_string(),
+            format!("none of 3 pictures can be read, the first because {alone}")
+        );
+    }
+
+    #[test]
+    fn a_set_of_pictures_over_the_limit_is_an_error_about_the_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let files: Vec<PathBuf> = (0..3)
+            .map(|i| folder.path().join(format!("{i}.png")))
+            .collect();
+        for file in &files {
+            DynamicImage::new_rgb8(8, 4).save(file).unwrap();
+        }
+        let mut options = ReadOptions::default();
+        options.limits.max_pixels = 10;
+        let error = open(files, &options).err().unwrap();
+        let text = error.to_string();
+        assert!(
+            matches!(error, VideoError::PictureTooLarge { max_pixels: 10, .. }),
+            "{error:?}"
+        );
+        assert!(text.contains("8x4") && text.ends_with("0.png"), "{text}");
     }
 
     #[test]

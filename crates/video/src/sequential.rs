@@ -74,9 +74,10 @@ impl<S: Steps> Sequential<S> {
     /// A source without one frame is an error, whatever the reason.
     fn end(&mut self, broken: Option<String>) -> Result<Option<VideoFrame>> {
         self.ended = true;
-        if self.next_index == 0 {
+        // Nothing but broken frames is no source either; the first of them tells most.
+        if self.next_index == self.lost_count {
             let name = self.source.to_string();
-            return Err(match broken {
+            return Err(match self.lost.first().cloned().or(broken) {
                 Some(reason) => VideoError::Unreadable { reason, name },
                 None => VideoError::NoFrames {
                     reason: "it ends after its header".into(),

@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    ops::Range,
     path::{Path, PathBuf},
 };
 
@@ -119,7 +120,7 @@ impl Source {
         let invalid = |reason: &str| {
             Err(VideoError::InvalidSource {
                 reason: reason.into(),
-                text: text.into(),
+                text: without_credentials(text),
             })
         };
         if text.trim().is_empty() {
@@ -183,15 +184,26 @@ impl fmt::Display for Source {
 }
 
 /// `rtsp://user:secret@host/x` without `user:secret@`, so that it can be printed and stored.
-pub(crate) fn without_credentials(address: &str) -> String {
-    let Some((scheme, rest)) = address.split_once("://") else {
-        return address.into();
-    };
-    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    match rest[..end].rfind('@') {
-        Some(at) => format!("{scheme}://{}", &rest[at + 1..]),
+fn without_credentials(address: &str) -> String {
+    match credentials(address) {
+        Some(place) => format!("{}{}", &address[..place.start], &address[place.end..]),
         None => address.into(),
     }
+}
+
+/// Where user and password of an address stand, with the `@` behind them.
+pub(crate) fn credentials(address: &str) -> Option<Range<usize>> {
+    let start = address.find("://")? + 3;
+    let rest = &address[start..];
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let host = &rest[..end];
+    let at = host.rfind('@').or_else(|| {
+        // A port is a number; anything else is a password that a slash in it seems to end.
+        let (_, port) = host.split_once(':').filter(|_| !host.starts_with('['))?;
+        let is_port = port.bytes().all(|byte| byte.is_ascii_digit());
+        rest.rfind('@').filter(|_| !is_port)
+    })?;
+    Some(start..start + at + 1)
 }
 
 #[cfg(test)]
@@ -250,6 +262,16 @@ mod tests {
         assert_eq!(source.id().as_str(), "rtsp://cam.local/a@b");
         assert!(source.is_live());
         assert!(!Source::Url("https://host/clip.mp4".into()).is_live());
+        for (address, id) in [
+            ("rtsp://me:pa/s?s@cam/x", "rtsp://cam/x"),
+            ("http://cam:8080/a@b", "http://cam:8080/a@b"),
+            ("http://[fe80::1]:80/a@b", "http://[fe80::1]:80/a@b"),
+            ("http://cam?mail=a@b", "http://cam?mail=a@b"),
+        ] {
+            assert_eq!(Source::Url(address.into()).id().as_str(), id);
+        }
+        let error = Source::parse("gopher://me:secret@host/x").unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
     }
 
     #[test]

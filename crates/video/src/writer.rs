@@ -14,7 +14,7 @@ use shelfscan_inference_core::RgbImage;
 
 use crate::{
     FfmpegInfo, Result, VideoError,
-    ffmpeg::{file_argument, process, tool},
+    ffmpeg::{Scrubber, file_argument, process, tool},
 };
 
 /// How an annotated clip is encoded.
@@ -232,7 +232,10 @@ impl ClipWriter {
         let kept = Arc::clone(&tail);
         let drain = match stderr {
             Some(stderr) => Some(
-                process::drain(stderr, move |line| process::lock(&kept).push(line)).map_err(io)?,
+                process::drain(stderr, Scrubber::default(), move |line| {
+                    process::lock(&kept).push(line);
+                })
+                .map_err(io)?,
             ),
             None => None,
         };

@@ -20,6 +20,9 @@ use crate::{
     sequential::{Sequential, Step, Steps, unreadable},
 };
 
+/// Frames a second of a file whose header does not say.
+const ASSUMED_FPS: f64 = 25.0;
+
 /// Reads a Y4M file. Colours are BT.601, as nothing in the format says otherwise; the range is the
 /// limited one unless the header says `XCOLORRANGE=FULL`.
 pub(crate) struct Y4mReader {
@@ -28,7 +31,8 @@ pub(crate) struct Y4mReader {
     taken: Arc<AtomicU64>,
     file_bytes: u64,
     layout: Layout,
-    fps: f64,
+    /// Frames a second by the header, when it says so.
+    declared: Option<f64>,
     index: u64,
 }
 
@@ -118,7 +122,7 @@ impl Y4mReader {
             taken,
             file_bytes,
             layout,
-            fps: declared.unwrap_or(25.0),
+            declared,
             index: 0,
         };
         Ok(Sequential::new(steps, info, source, options))
@@ -127,7 +131,10 @@ impl Y4mReader {
 
 impl Steps for Y4mReader {
     fn step(&mut self, choose: &mut dyn FnMut(FrameTime) -> Choice) -> Step {
-        let time = FrameTime::exact(self.index as f64 / self.fps);
+        let time = match self.declared {
+            Some(fps) => FrameTime::exact(self.index as f64 / fps),
+            None => FrameTime::estimated(self.index as f64 / ASSUMED_FPS),
+        };
         let before = self.taken.load(Ordering::Relaxed);
         let frame = match self.decoder.read_frame() {
             Ok(frame) => frame,

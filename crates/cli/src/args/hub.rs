@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{
+    Args, Subcommand,
+    builder::{OsStringValueParser, TypedValueParser},
+};
 use serde::{Deserialize, Serialize};
 
 use super::{ModelSettings, ReaderSettings, values::prefer_fields};
@@ -27,6 +30,7 @@ pub(crate) struct HubSettings {
         value_name = "DIR",
         env = "HF_HUB_CACHE",
         hide_env_values = true,
+        value_parser = maybe_empty(),
         help_heading = "Downloads"
     )]
     pub(crate) hub_cache: Option<PathBuf>,
@@ -40,6 +44,11 @@ prefer_fields!(HubSettings {
     hub_cache,
     offline,
 });
+
+/// A path that may be empty, as a variable is that was set to nothing; it counts as one not set.
+pub(super) fn maybe_empty() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().map(PathBuf::from)
+}
 
 /// A switch as the variable of the Python tools is set.
 fn switch(text: &str) -> Result<bool, String> {

@@ -75,8 +75,7 @@ pub(crate) struct ScanSettings {
     /// are given for each.
     #[arg(long, value_name = "NAME=X0,Y0,X1,Y1", help_heading = "What to find")]
     pub(crate) region: Vec<RegionArg>,
-    /// Drop detections below this score, 0 to 1; a model gives none below its own 0.5 unless a
-    /// score is given here. [default: 0]
+    /// Least score of a find, 0 to 1; without it the model's own, which is 0.5
     #[arg(long, value_name = "SCORE", help_heading = "What to find")]
     pub(crate) min_score: Option<f32>,
     /// Keep at most this many detections of a frame, the best first. [default: 1000]
@@ -166,14 +165,11 @@ pub(crate) struct ScanSettings {
     /// [default: 0.6]
     #[arg(long, value_name = "SHARE", help_heading = "Tracking")]
     pub(crate) facing_travel: Option<f32>,
-    /// Likeness below which two sights are two facings, -1 to 1. [default: 0.3]
-    #[arg(long, value_name = "COSINE", help_heading = "Tracking")]
-    pub(crate) facing_likeness: Option<f32>,
     /// Tracks whose places are remembered. [default: 5000]
     #[arg(long, value_name = "N", help_heading = "Tracking")]
     pub(crate) facing_tracks: Option<u32>,
-    /// Detect in every N-th frame alone and follow what was found in between; for models that
-    /// track by themselves, others detect in every frame. [default: 1]
+    /// Detect in every N-th frame alone, N at most 30, and follow what was found in between; for models
+    /// that track by themselves, others detect in every frame. [default: 1]
     #[arg(long, value_name = "N", help_heading = "Tracking")]
     pub(crate) detect_every: Option<u32>,
     /// Keep the track ids of --detections rather than tracking anew.
@@ -241,7 +237,6 @@ prefer_fields!(ScanSettings {
     facing_shift,
     facing_growth,
     facing_travel,
-    facing_likeness,
     facing_tracks,
     detect_every,
     keep_ids,
@@ -263,7 +258,7 @@ prefer_fields!(ScanSettings {
 #[command(next_help_heading = "Reading")]
 pub(crate) struct ReaderSettings {
     /// The ffmpeg program, or `never` to do without one. [default: the one on the search path]
-    #[arg(long, value_name = "PATH", env = "SHELFSCAN_FFMPEG")]
+    #[arg(long, value_name = "PATH", env = "SHELFSCAN_FFMPEG", value_parser = super::hub::maybe_empty())]
     pub(crate) ffmpeg: Option<PathBuf>,
     /// Seconds a source may give nothing before it is given up. [default: 30]
     #[arg(long, value_name = "SECS")]
@@ -295,7 +290,7 @@ pub(crate) struct ModelSettings {
     #[arg(long, value_name = "TILES")]
     pub(crate) tiles: Option<TilesArg>,
     /// Of two finds of a phrase whose masks share more than this part of the smaller one, the
-    /// better stays; 1 keeps both. [default: 0.5]
+    /// better stays; 1 keeps both. [default: 0.5; 0.1 for a model that tracks by itself]
     #[arg(long, value_name = "SHARE")]
     pub(crate) duplicate_overlap: Option<f32>,
     /// What tells SKUs apart: a DINOv2 checkpoint, a folder with model.safetensors, or a model that

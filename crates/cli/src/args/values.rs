@@ -138,6 +138,13 @@ impl From<RegionArg> for String {
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct TilesArg(pub(crate) Tiling);
 
+impl TilesArg {
+    /// True for what cuts a picture.
+    pub(crate) fn cuts(&self) -> bool {
+        self.0 != Tiling::Off
+    }
+}
+
 impl FromStr for TilesArg {
     type Err = String;
 
@@ -177,12 +184,7 @@ impl TryFrom<String> for TilesArg {
 
 impl From<TilesArg> for String {
     fn from(TilesArg(tiling): TilesArg) -> Self {
-        match tiling {
-            Tiling::Off => "off".into(),
-            Tiling::Auto => "auto".into(),
-            Tiling::Grid { columns, rows } => format!("{columns}x{rows}"),
-            Tiling::Layers { columns, rows } => format!("whole+{columns}x{rows}"),
-        }
+        tiling.to_string()
     }
 }
 

@@ -6,7 +6,7 @@ use indicatif::HumanBytes;
 use serde::Serialize;
 use shelfscan_hub::{Hub, free_bytes};
 use shelfscan_inference_core::InferenceError;
-use shelfscan_video::CameraInfo;
+use shelfscan_video::{CameraInfo, FfmpegLocation};
 
 use super::models::{self, Listed};
 use crate::{
@@ -109,6 +109,9 @@ pub(crate) fn run(
             error: Some(error.to_string()),
         },
     };
+    // One that was named is wanted; without one much is read all the same.
+    let named = matches!(read.ffmpeg, FfmpegLocation::Path(_));
+    let missing = ffmpeg.error.clone().filter(|_| named);
     let report = Report {
         version: env!("CARGO_PKG_VERSION"),
         features: features(),
@@ -118,7 +121,7 @@ pub(crate) fn run(
         ffmpeg,
         cameras: shelfscan_video::list_cameras(&read.ffmpeg),
         config: config_in_use(global),
-        ok: self_check.problems.is_empty() && hub.problems.is_empty(),
+        ok: self_check.problems.is_empty() && hub.problems.is_empty() && missing.is_none(),
         hub,
         self_check,
     };
@@ -132,6 +135,7 @@ pub(crate) fn run(
         .problems
         .iter()
         .chain(&report.self_check.problems)
+        .chain(&missing)
     {
         printer.error(problem);
     }

@@ -1,6 +1,7 @@
 //! `enroll` and `gallery add`: pictures in, a gallery out.
 
 use std::{
+    fs,
     ops::ControlFlow,
     path::Path,
     sync::{
@@ -20,7 +21,7 @@ use shelfscan_video::Limits;
 use crate::{
     args::{EnrollArgs, EnrollSettings, ModelSettings, Prefer},
     config::Config,
-    exit::Exit,
+    exit::{Exit, Usage},
     interrupt,
     isolation::{Configuration, Models},
     printer::{Printer, clean_block},
@@ -34,6 +35,13 @@ pub(crate) fn run(
     printer: &Arc<Printer>,
 ) -> anyhow::Result<Exit> {
     let (settings, models) = (args.settings, args.models);
+    // Before a model is downloaded for it.
+    fs::read_dir(&args.folder).map_err(|e| {
+        Usage::new(format!(
+            "the folder cannot be listed ({e}): {}",
+            args.folder.display()
+        ))
+    })?;
     take_in(
         settings,
         models,
@@ -56,11 +64,13 @@ pub(super) fn take_in(
     work: impl FnOnce(&EmbedTools<'_>, &EnrollOptions) -> shelfscan_gallery::Result<EnrollReport>,
 ) -> anyhow::Result<Exit> {
     let options = resolve::enroll_options(settings.prefer(config.enroll))?;
-    let embedder = Models::new(Configuration {
-        models: weights::fetch(models.prefer(config.models), false, true, printer)?,
+    let mut configuration = Configuration {
+        models: models.prefer(config.models),
         ..Configuration::default()
-    })?
-    .embedder()?;
+    };
+    configuration.check()?;
+    configuration.models = weights::fetch(configuration.models, false, true, printer)?;
+    let embedder = Models::new(configuration)?.embedder()?;
     let meter = Meter::new(Arc::clone(printer), "embedded");
     let report = interruptible(printer, &meter, |progress| {
         let tools = EmbedTools {

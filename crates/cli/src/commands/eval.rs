@@ -30,17 +30,27 @@ fn gallery(args: EvalGalleryArgs, config: Config, printer: &Arc<Printer>) -> any
         Some(manifest) => EvalSet::from_manifest(&args.folder, manifest)?,
         None => EvalSet::from_folder(&args.folder)?,
     };
-    let models = weights::fetch(args.models.prefer(config.models), false, true, printer)?;
-    let embedder = if models.embedder_weights.is_some() || builtin::embedder().is_some() {
-        let configuration = Configuration {
-            models,
-            ..Configuration::default()
-        };
-        Some(Models::new(configuration)?.embedder()?)
-    } else {
-        printer.note("without --embedder-weights only the baselines are measured");
-        None
+    let options = EvalOptions {
+        views: args.views,
+        repeats: args.repeats,
+        seed: args.seed,
+        skus: args.skus,
+        excluded_sessions: args.exclude_session,
     };
+    options.validate()?;
+    let mut configuration = Configuration {
+        models: args.models.prefer(config.models),
+        ..Configuration::default()
+    };
+    configuration.check()?;
+    configuration.models = weights::fetch(configuration.models, false, true, printer)?;
+    let embedder =
+        if configuration.models.embedder_weights.is_some() || builtin::embedder().is_some() {
+            Some(Models::new(configuration)?.embedder()?)
+        } else {
+            printer.note("without --embedder-weights only the baselines are measured");
+            None
+        };
     let (colour, local) = (ColourHistogram, LocalFeatures::default());
     let learned = match &embedder {
         Some(embedder) => {
@@ -54,13 +64,6 @@ fn gallery(args: EvalGalleryArgs, config: Config, printer: &Arc<Printer>) -> any
         methods.push(learned);
     }
     methods.extend([&colour as &dyn Method, &local]);
-    let options = EvalOptions {
-        views: args.views,
-        repeats: args.repeats,
-        seed: args.seed,
-        skus: args.skus,
-        excluded_sessions: args.exclude_session,
-    };
     let meter = Meter::new(Arc::clone(printer), "looked at");
     let report = interruptible(printer, &meter, |progress| {
         evaluate(&set, &methods, &decode, Some(progress), &options)

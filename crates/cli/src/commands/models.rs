@@ -176,6 +176,19 @@ pub(crate) fn run(
     config: &Config,
     printer: &Arc<Printer>,
 ) -> anyhow::Result<Exit> {
+    let named: Vec<&Path> = match &args.command {
+        ModelsCommand::List { .. } => Vec::new(),
+        ModelsCommand::Pull { models, .. } => models.iter().map(Path::new).collect(),
+        ModelsCommand::Verify { models, .. } => models.iter().map(AsRef::as_ref).collect(),
+        ModelsCommand::Path { model, .. } => vec![model],
+    };
+    if let Some(own) = named.iter().find(|name| weights::built_in(name).is_some()) {
+        return Err(Usage::new(format!(
+            "{} is built in: it has no file, and is used when no other model is given",
+            own.display()
+        ))
+        .into());
+    }
     let hub = |typed: HubSettings| weights::hub(&typed.prefer(config.models.hub.clone()));
     match args.command {
         ModelsCommand::List { json, hub: typed } => {

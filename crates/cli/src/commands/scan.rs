@@ -12,8 +12,11 @@ use anyhow::Context;
 use serde_json::json;
 use shelfscan_gallery::{Gallery, Recognizer, RecognizerOptions};
 use shelfscan_pipeline::{
-    CancelHandle, Existing, Identify, ReplayFiles, ScanPlan, Scanner, SourceReport, read_run,
+    Annotate, CancelHandle, Existing, Identify, ReplayFiles, ScanPlan, Scanner, SourceReport,
+    read_run,
 };
+
+use shelfscan_video::{PictureSet, Source};
 
 use super::{
     enroll::{Meter, decode},
@@ -77,15 +80,24 @@ pub(crate) fn run(args: &ScanArgs, config: Config, printer: &Arc<Printer>) -> an
         return Ok(Exit::Done);
     }
     check_regions(&plan)?;
+    check_apart(&plan)?;
     check_free(&plan, existing)?;
+    check_annotation(&plan)?;
     let (model, gallery) = (replay.is_none(), settings.gallery.is_some());
-    let models = weights::fetch(models, model, gallery, printer)?;
-    let configuration = Configuration {
+    let tiles = models.tiles.is_some_and(|tiles| tiles.cuts());
+    let mut configuration = Configuration {
         models,
         min_score: settings.min_score,
         detect_every: settings.detect_every,
         threads: settings.threads,
     };
+    if model || gallery {
+        configuration.check()?;
+    }
+    if let Some(dir) = &settings.gallery {
+        Gallery::open(dir)?;
+    }
+    configuration.models = weights::fetch(configuration.models, model, gallery, printer)?;
     if let Some(line) = backend::about_builtin(&configuration.models, model, gallery) {
         printer.note(&line);
     }
@@ -151,6 +163,9 @@ pub(crate) fn run(args: &ScanArgs, config: Config, printer: &Arc<Printer>) -> an
         printer.warning(
             "--detect-every has no effect: what detects here does not track by itself, so every frame is detected",
         );
+    }
+    if tracks && tiles {
+        printer.warning("--tiles has no effect: what tracks by itself looks at whole frames");
     }
     fs::create_dir_all(&args.out)
         .with_context(|| format!("making the folder failed: {}", args.out.display()))?;
@@ -288,15 +303,59 @@ fn check_regions(plan: &ScanPlan) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A source is not written into, whatever else is to be replaced.
+fn check_apart(plan: &ScanPlan) -> anyhow::Result<()> {
+    let Some(out) = &plan.out else {
+        return Ok(());
+    };
+    let real = |path: &Path| path.canonicalize().ok();
+    for source in &plan.sources {
+        let of_source = match &source.source {
+            Source::File(path) | Source::Pictures(PictureSet::Folder(path)) => real(path),
+            _ => None,
+        };
+        let folder = out.join(&source.folder);
+        if of_source.is_some() && of_source == real(&folder) {
+            return Err(Usage::new(format!(
+                "the results would be written into the source itself: {}",
+                folder.display()
+            ))
+            .hint("name another --out")
+            .into());
+        }
+    }
+    Ok(())
+}
+
+/// What an annotated clip needs is looked for before the scan, not after it.
+fn check_annotation(plan: &ScanPlan) -> anyhow::Result<()> {
+    if plan.options.outputs.annotate == Annotate::Video {
+        shelfscan_video::find_ffmpeg(&plan.options.read.ffmpeg).map_err(|error| {
+            Usage::new(format!("an annotated clip cannot be written: {error}"))
+                .hint("`--annotate frames` writes pictures and needs no ffmpeg")
+        })?;
+    }
+    Ok(())
+}
+
 /// Results of an earlier scan are never replaced by mistake.
 fn check_free(plan: &ScanPlan, existing: Existing) -> anyhow::Result<()> {
     let Some(out) = plan.out.as_ref().filter(|_| existing == Existing::Refuse) else {
         return Ok(());
     };
-    let taken: Vec<_> = plan
-        .sources
-        .iter()
-        .map(|s| out.join(&s.folder))
+    let folders = || plan.sources.iter().map(|s| out.join(&s.folder));
+    if let Some(file) = std::iter::once(out.clone())
+        .chain(folders())
+        .find(|path| path.is_file())
+    {
+        return Err(Usage::new(format!(
+            "a file stands where the results would go: {}",
+            file.display()
+        ))
+        .hint("name another --out")
+        .into());
+    }
+    let taken: Vec<_> = folders()
         .filter(|dir| !matches!(read_run(dir), Ok(None)))
         .collect();
     match taken.first() {
@@ -339,6 +398,9 @@ fn load_gallery(
         loaded.cache,
         loaded.thresholds
     );
+    if let Some(reason) = &loaded.cache.reason {
+        printer.note(&format!("the gallery's views are embedded again: {reason}"));
+    }
     for notice in &loaded.notices {
         printer.warning(notice);
     }

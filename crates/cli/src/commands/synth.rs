@@ -110,6 +110,7 @@ fn text(args: &SynthArgs, report: &ExportReport) -> String {
         FormatArg::Y4m => format!("{out}/{CLIP_FILE}"),
         FormatArg::Jpeg | FormatArg::Png => out.clone(),
     };
+    let source = quoted(&source);
     let rate = match args.format {
         FormatArg::Y4m => String::new(),
         FormatArg::Jpeg | FormatArg::Png => format!(" --pictures-per-sec {}", args.fps),
@@ -121,10 +122,21 @@ fn text(args: &SynthArgs, report: &ExportReport) -> String {
     );
     text += &format!("scan it:   shelfscan scan {source}{rate} --out RUN\n");
     text += &format!(
-        "replay it: shelfscan scan {source}{rate} --detections {out}/{TRUTH_FILE} --out RUN\n"
+        "replay it: shelfscan scan {source}{rate} --detections {} --out RUN\n",
+        quoted(&format!("{out}/{TRUTH_FILE}"))
     );
     if report.views > 0 {
-        text += &format!("enrol it:  shelfscan enroll {out}/{VIEWS_FOLDER} --gallery GALLERY\n");
+        let views = quoted(&format!("{out}/{VIEWS_FOLDER}"));
+        text += &format!("enrol it:  shelfscan enroll {views} --gallery GALLERY\n");
     }
     text
+}
+/// A path as it is typed in a shell.
+fn quoted(path: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "/._-+:=@,".contains(c);
+    if path.chars().all(plain) {
+        path.to_owned()
+    } else {
+        format!("'{}'", path.replace('\'', "'\\''"))
+    }
 }

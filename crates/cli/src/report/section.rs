@@ -107,7 +107,7 @@ fn status_line(source: &SourceRun) -> String {
     let status = status_name(source);
     let meaning = match run.status {
         RunStatus::Complete => "everything that was asked for is here",
-        RunStatus::Partial => "the source is damaged; its good frames are here",
+        RunStatus::Partial => "some frames are missing; the others are here",
         RunStatus::Interrupted => {
             "stopped before its end; the figures are those of the part that was scanned"
         }

@@ -4,13 +4,12 @@ use serde_json::Value;
 use shelfscan_pipeline::{RunFile, ScanOptions};
 
 /// Options whose flag has another name than the field in `run.json`.
-const FLAGS: [(&str, &str); 19] = [
+const FLAGS: [(&str, &str); 18] = [
     ("associate.camera.max_key_frames", "max-key-frames"),
     ("associate.facings.max_growth", "facing-growth"),
     ("associate.facings.max_shift", "facing-shift"),
     ("associate.facings.max_tracks", "facing-tracks"),
     ("associate.facings.max_travel", "facing-travel"),
-    ("associate.facings.min_likeness", "facing-likeness"),
     ("identity.batch", "identity-batch"),
     ("identity.max_wait_frames", "identity-wait-frames"),
     ("identity.min_side_px", "min-crop-px"),

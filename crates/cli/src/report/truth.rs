@@ -1,6 +1,6 @@
 //! What really stands on the shelf, to hold the counts against.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, fs::File, path::Path};
 
 use anyhow::Context;
 use serde::Deserialize;
@@ -26,10 +26,11 @@ impl Truth {
     /// Reads a table with the columns `sku` and `facings`. A row without a SKU counts the packs that
     /// are in no gallery; several rows of a SKU are added up.
     pub(crate) fn read_csv(path: &Path) -> anyhow::Result<Self> {
+        let file = File::open(path)
+            .with_context(|| format!("the truth cannot be read: {}", path.display()))?;
         let mut table = csv::ReaderBuilder::new()
             .trim(csv::Trim::All)
-            .from_path(path)
-            .with_context(|| format!("the truth cannot be read: {}", path.display()))?;
+            .from_reader(file);
         let mut truth = Self::default();
         for row in table.deserialize() {
             let row: Row = row.map_err(|error| {

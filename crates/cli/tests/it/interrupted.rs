@@ -200,3 +200,29 @@ fn a_resumed_scan_has_to_be_asked_the_same() {
     );
     assert_eq!(place.lines("out/a.y4m/detections.jsonl").len(), 3);
 }
+
+#[test]
+fn a_resumed_scan_has_to_look_at_frames_the_same_way() {
+    let place = Place::new();
+    place.pan("a", 3, 4);
+    place
+        .sh("scan a.y4m --tiles off --out out --max-frames 2")
+        .exits(0);
+    let run = place.json("out/a.y4m/run.json");
+    let look = run["provider"]["models"][0]["preprocessing"]
+        .as_str()
+        .unwrap();
+    assert!(look.ends_with("/tiles-off/duplicates-0.5"), "{look}");
+    for other in ["--tiles auto", "--tiles off --duplicate-overlap 0.7"] {
+        let ran = place
+            .sh(&format!(
+                "scan a.y4m {other} --out out --max-frames 2 --resume"
+            ))
+            .exits(1);
+        assert!(
+            ran.stdout.contains("frames were looked at otherwise"),
+            "{}",
+            ran.stdout
+        );
+    }
+}

@@ -10,6 +10,7 @@ mod frames;
 mod galleries;
 mod interrupted;
 mod models;
+mod nothing_lost;
 mod prompts;
 mod report;
 mod support;

@@ -282,3 +282,41 @@ fn a_token_is_used_and_never_told_however_much_is_said() {
         "{asked:?}"
     );
 }
+
+#[test]
+fn a_slip_on_the_command_line_is_told_before_anything_is_downloaded() {
+    let hub = Hub::new();
+    hub.place.pan("a", 3, 2);
+    draw(&hub.place, "skus", 0..1, 1);
+    for (line, said) in [
+        ("scan a.y4m --out x --threads 0", "--threads"),
+        ("scan a.y4m --out x --detect-every 31", "--detect-every"),
+        (
+            "scan a.y4m --out x --duplicate-overlap 2",
+            "--duplicate-overlap",
+        ),
+        ("scan a.y4m --out x --device metal:0", "--device"),
+        ("scan a.y4m --out x --gallery none", "none"),
+        ("enroll none --gallery g", "none"),
+        ("eval gallery skus --views 0", "views"),
+    ] {
+        let detector = if line.starts_with("scan") {
+            "--weights sam3.1"
+        } else {
+            ""
+        };
+        let all = format!("{line} {detector} --embedder-weights dinov2-small");
+        let ran = hub.run(&all, &[]).exits(2);
+        assert!(ran.stderr.contains(said), "{all}: {}", ran.stderr);
+    }
+    assert_eq!(hub.mock.connections(), 0);
+}
+
+#[test]
+fn a_variable_set_to_nothing_counts_as_one_that_is_not_set() {
+    let hub = Hub::new();
+    hub.place.pan("a", 3, 2);
+    let empty = [("HF_HUB_CACHE", ""), ("SHELFSCAN_FFMPEG", "")];
+    hub.run("probe a.y4m", &empty).exits(0);
+    hub.run("models list", &empty).exits(0);
+}

@@ -204,6 +204,16 @@ pub(crate) fn finish(command: &mut Command) -> Ran {
     }
 }
 
+/// Lines of frames in which nothing was found.
+pub(crate) fn nothing(frames: u64) -> Vec<FrameDetections> {
+    (0..frames)
+        .map(|frame_index| FrameDetections {
+            frame_index,
+            ..FrameDetections::default()
+        })
+        .collect()
+}
+
 /// A picture of one grey.
 pub(crate) fn flat(value: u8) -> RgbImage {
     let bytes = SIZE.0 as usize * SIZE.1 as usize * 3;

@@ -41,6 +41,26 @@ pub struct EvalOptions {
     pub excluded_sessions: Vec<String>,
 }
 
+impl EvalOptions {
+    /// Checks that the numbers can be met.
+    ///
+    /// # Errors
+    /// [`GalleryError::InvalidInput`] that says which cannot.
+    pub fn validate(&self) -> Result<()> {
+        let wrong = |text: &str| Err(GalleryError::InvalidInput(text.into()));
+        if self.views.is_empty() || self.views.contains(&0) {
+            return wrong("numbers of views start at 1; give them as 1,2,3,4");
+        }
+        if self.repeats == 0 {
+            return wrong("there has to be at least one repeat");
+        }
+        if self.skus == Some(0) {
+            return wrong("a draw needs at least one SKU");
+        }
+        Ok(())
+    }
+}
+
 impl Default for EvalOptions {
     fn default() -> Self {
         Self {
@@ -68,7 +88,7 @@ pub fn evaluate(
     progress: Option<&ProgressObserver<'_>>,
     options: &EvalOptions,
 ) -> Result<EvalReport> {
-    check_options(options)?;
+    options.validate()?;
     let mut collectors = methods
         .iter()
         .map(|method| method.collector())
@@ -149,20 +169,6 @@ pub fn evaluate(
         repeated_queries: repeated,
         methods: reports,
     })
-}
-
-fn check_options(options: &EvalOptions) -> Result<()> {
-    let wrong = |text: &str| Err(GalleryError::InvalidInput(text.into()));
-    if options.views.is_empty() || options.views.contains(&0) {
-        return wrong("numbers of views start at 1; give them as 1,2,3,4");
-    }
-    if options.repeats == 0 {
-        return wrong("there has to be at least one repeat");
-    }
-    if options.skus == Some(0) {
-        return wrong("a draw needs at least one SKU");
-    }
-    Ok(())
 }
 
 /// A picture that was decoded: its place in the set and the hash of its file.

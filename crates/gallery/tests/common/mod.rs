@@ -80,6 +80,8 @@ pub(crate) struct GridEmbedder {
     pub(crate) warmups: AtomicUsize,
     /// Fails once this many crops were embedded.
     pub(crate) fail_after: usize,
+    /// Fails to warm up, as with weights of no use.
+    pub(crate) broken: bool,
     /// The crops of the last call.
     pub(crate) last: Mutex<Vec<RgbImage>>,
 }
@@ -97,6 +99,7 @@ impl Default for GridEmbedder {
             crops: AtomicUsize::new(0),
             warmups: AtomicUsize::new(0),
             fail_after: usize::MAX,
+            broken: false,
             last: Mutex::default(),
         }
     }
@@ -122,6 +125,9 @@ impl Embedder for GridEmbedder {
     }
 
     fn warmup(&self) -> Result<(), InferenceError> {
+        if self.broken {
+            return Err(InferenceError::InvalidInput("the weights are cut".into()));
+        }
         self.warmups.fetch_add(1, Ordering::SeqCst);
         Ok(())
     }

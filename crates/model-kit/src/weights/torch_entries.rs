@@ -87,12 +87,12 @@ fn last_element(shape: &[usize], stride: &[usize], offset: usize) -> Option<usiz
 }
 
 fn contiguous(shape: &[usize], stride: &[usize]) -> bool {
-    let mut expected = 1;
+    let mut expected = 1usize;
     for (n, s) in shape.iter().zip(stride).rev() {
         if *n != 1 && *s != expected {
             return false;
         }
-        expected *= n;
+        expected = expected.saturating_mul(*n);
     }
     true
 }

@@ -70,7 +70,6 @@ impl AssociateOptions {
             ("low_match_iou", self.low_match_iou),
             ("duplicate_iou", self.duplicate_iou),
             ("facings.max_shift", self.facings.max_shift),
-            ("facings.min_likeness", self.facings.min_likeness),
         ];
         for (name, value) in shares {
             if !(0.0..=1.0).contains(&value) {

@@ -82,7 +82,7 @@ impl Tokenizer {
     }
 
     fn with_text(table: impl BufRead, merges: usize, context: usize) -> Result<Self> {
-        let size = u16::try_from(merges + 514)
+        let size = u16::try_from(merges.saturating_add(514))
             .map_err(|_| Error::Config(format!("a vocabulary of {merges} merges is too large")))?;
         let bpe = Bpe::with_vocabulary(table, size)
             .map_err(|e| Error::Config(format!("the table of merges is damaged: {e}")))?;

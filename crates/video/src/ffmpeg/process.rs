@@ -10,6 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use super::scrub::Scrubber;
+
 /// What is kept of the end of a child's messages.
 pub(crate) const TAIL_BYTES: usize = 4096;
 
@@ -281,14 +283,16 @@ pub(crate) fn for_each_line(stream: impl Read, mut each: impl FnMut(&[u8])) {
     }
 }
 
-/// Drains a child's messages on a thread of its own, so that a flood of them never blocks it.
+/// Drains a child's messages on a thread of its own, so that a flood of them never blocks it. All
+/// of them pass the scrubber, so that no password comes further than this.
 pub(crate) fn drain(
     stderr: ChildStderr,
-    each: impl FnMut(&[u8]) + Send + 'static,
+    scrubber: Scrubber,
+    mut each: impl FnMut(&[u8]) + Send + 'static,
 ) -> std::io::Result<JoinHandle<()>> {
     std::thread::Builder::new()
         .name("decoder-messages".into())
-        .spawn(move || for_each_line(stderr, each))
+        .spawn(move || for_each_line(stderr, |line| each(&scrubber.scrub(line))))
 }
 
 /// What a short-lived program left behind.
@@ -318,7 +322,7 @@ pub(crate) fn run(
     let messages = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&messages);
     let drain = match stderr {
-        Some(stderr) => Some(drain(stderr, move |line| {
+        Some(stderr) => Some(drain(stderr, Scrubber::default(), move |line| {
             let mut kept = lock(&kept);
             if kept.len() + line.len() < MAX_MESSAGES {
                 kept.extend_from_slice(line);

@@ -18,6 +18,7 @@ use super::{
     failure,
     packets::{PacketTimes, declared_frames, packet_times},
     process::{Guard, Killer, Watchdog, describe, drain, lock},
+    scrub::Scrubber,
     tracker::{Event, Known, Tracker},
 };
 use crate::{
@@ -176,7 +177,10 @@ impl FfmpegReader {
             watchdog.state(),
         );
         let drain = match stderr {
-            Some(stderr) => Some(drain(stderr, move |line| tracker.push(line)).map_err(io)?),
+            Some(stderr) => {
+                let scrubber = Scrubber::of(&self.target.input.address.to_string_lossy());
+                Some(drain(stderr, scrubber, move |line| tracker.push(line)).map_err(io)?)
+            }
             None => None,
         };
         if let Some(stdout) = &stdout {

@@ -89,6 +89,37 @@ fn the_last_words_of_a_failed_decoder_are_in_the_error() {
 }
 
 #[test]
+fn a_password_is_in_no_error_and_no_status_whatever_the_decoder_prints() {
+    let address = "rtsp://user:se@c ret@127.0.0.1:1/x";
+    let source = Source::Url(address.into());
+    let told = [
+        format!("[error] {address}: Connection refused"),
+        format!("[warning] Input/output error of tcp://{}", &address[7..]),
+        "[error] moved to http://user:se%40c%20ret@127.0.0.1/y".to_owned(),
+    ]
+    .map(|line| format!("echo \"{line}\" >&2"))
+    .join("; ");
+    let hidden = |text: String| {
+        for part in ["user", "ret", "se@c", "se%40c"] {
+            assert!(!text.contains(part), "{part} is in {text}");
+        }
+        assert!(text.contains("127.0.0.1"), "{text}");
+    };
+    for (body, stall_secs) in [("exit 1", 20.0), ("sleep 600", 0.5)] {
+        let mut stand_in = StandIn::new(&format!("{told}; {body}"));
+        stand_in.options.limits.stall_secs = stall_secs;
+        let error = open(&source, &stand_in.options).err().unwrap();
+        hidden(format!("{error} {error:?}"));
+    }
+    let stand_in = StandIn::new(&format!("describe; frame 0; {told}; exit 1"));
+    let mut reader = open(&source, &stand_in.options).unwrap();
+    while reader.next_frame().unwrap().is_some() {}
+    let summary = reader.summary();
+    assert!(matches!(summary.status, ReadStatus::Partial { .. }));
+    hidden(format!("{summary:?} {:?}", reader.info()));
+}
+
+#[test]
 fn a_decoder_that_hangs_is_ended_with_all_it_started() {
     for body in [
         "sleep 600",

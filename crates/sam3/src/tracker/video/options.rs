@@ -160,8 +160,15 @@ impl VideoOptions {
                 ));
             }
         }
-        if self.hot_start_frames > MOST {
-            return fail(format!("hot_start_frames is at most {MOST}"));
+        if self.hot_start_frames > MOST || self.delay_frames() > MOST_DELAY {
+            return fail(format!(
+                "a result would come {} frames late and {MOST_DELAY} is the most, because so many frames \
+                 are held; lower detect_every {}, hot_start_frames {} or confirm_consecutive {}",
+                self.delay_frames(),
+                self.detect_every,
+                self.hot_start_frames,
+                self.confirm_consecutive
+            ));
         }
         Ok(())
     }
@@ -205,6 +212,8 @@ impl VideoOptions {
 
 /// Upper end of counts, which keeps what is held back within reason.
 const MOST: usize = 10_000;
+/// Frames that may be held back; each is a whole picture.
+const MOST_DELAY: usize = 90;
 
 #[cfg(test)]
 mod tests {
@@ -219,6 +228,21 @@ mod tests {
             ..VideoOptions::default()
         };
         assert_eq!(at_once.delay_frames(), 0);
+    }
+
+    #[test]
+    fn a_delay_that_would_fill_the_memory_is_refused() {
+        let every = |detect_every| VideoOptions {
+            detect_every,
+            ..VideoOptions::default()
+        };
+        assert_eq!(every(30).delay_frames(), 89);
+        every(30).validate().unwrap();
+        let text = every(300).validate().unwrap_err().to_string();
+        assert!(
+            text.contains("899 frames late") && text.contains("detect_every 300"),
+            "{text}"
+        );
     }
 
     #[test]
