@@ -109,8 +109,8 @@ fn an_embedder_that_does_not_start_or_fails_at_once_leaves_the_gallery_as_it_was
     write_picture(&big.join("sku0000/view0.ppm"), &pack(50, 0, 24));
     for (broken, fail_after) in [(true, usize::MAX), (false, 0)] {
         let embedder = GridEmbedder {
-            broken,
             fail_after,
+            broken,
             ..GridEmbedder::default()
         };
         let options = EnrollOptions::default();

@@ -183,7 +183,7 @@ mod tests {
                 line.push_str(noise);
                 match form {
                     0 => line.push_str(&address),
-                    1 => line.push_str(&format!("tcp://{user}:{password}@")),
+                    1 => line += &["tcp://", &user, ":", &password, "@"].concat(),
                     _ => line.extend(address.chars().take(cut)),
                 }
             }
