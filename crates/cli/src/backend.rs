@@ -135,7 +135,6 @@ pub(crate) fn open_provider(detector: Detector) -> anyhow::Result<Box<dyn Infere
             detect_every,
             place,
         } => {
-            check(&models, detect_every)?;
             let (source, mut options) = detector_source(models.weights.as_deref())?;
             let mut video = VideoOptions::default();
             if let Some(score) = min_score {

@@ -1,6 +1,6 @@
 //! How a command ends: an exit code, and an error told to people.
 
-use std::{fmt, io, process::ExitCode};
+use std::{fmt, io, path::Path, process::ExitCode};
 
 use shelfscan_gallery::GalleryError;
 use shelfscan_hub::Error as HubError;
@@ -48,6 +48,14 @@ impl Usage {
             message: message.into(),
             hint: None,
         }
+    }
+
+    /// A folder that cannot be listed.
+    pub(crate) fn unlisted(folder: &Path, error: &io::Error) -> Self {
+        Self::new(format!(
+            "the folder cannot be listed ({error}): {}",
+            folder.display()
+        ))
     }
 
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {

@@ -11,7 +11,9 @@ use crate::{
     args::{DeviceArg, ModelSettings},
     backend::{self, Detector, Placement},
     exit::Usage,
+    printer::Printer,
     routing::Route,
+    weights,
 };
 
 /// Name of the hidden command that answers the calls of another one.
@@ -29,17 +31,6 @@ pub(crate) struct Configuration {
     pub(crate) threads: Option<usize>,
 }
 
-impl Configuration {
-    /// Finds a slip in the settings, before anything is downloaded or started for them.
-    pub(crate) fn check(&self) -> anyhow::Result<()> {
-        options(self.models.call_deadline_secs)?;
-        check_threads(self.threads)?;
-        backend::check(&self.models, self.detect_every)?;
-        backend::route(&self.models)?;
-        Ok(())
-    }
-}
-
 /// The models of a configuration in this process.
 struct Here {
     configuration: Configuration,
@@ -48,7 +39,9 @@ struct Here {
 }
 
 impl Here {
-    fn new(mut configuration: Configuration) -> Result<Self, InferenceError> {
+    fn new(mut configuration: Configuration) -> anyhow::Result<Self> {
+        check_threads(configuration.threads)?;
+        backend::check(&configuration.models, configuration.detect_every)?;
         let route = backend::route(&configuration.models)?;
         let place = backend::place(&route)?;
         // From here on nobody decides anew, a worker least of all.
@@ -82,15 +75,28 @@ pub(crate) struct Models {
 }
 
 impl Models {
-    pub(crate) fn new(configuration: Configuration) -> anyhow::Result<Self> {
+    /// Checks the settings, decides where to run, and then downloads what the detector or the embedder,
+    /// as far as they are wanted, lack.
+    pub(crate) fn new(
+        configuration: Configuration,
+        (detector, embedder): (bool, bool),
+        printer: &Arc<Printer>,
+    ) -> anyhow::Result<Self> {
         let options = options(configuration.models.call_deadline_secs)?;
         let isolate = configuration.models.isolate;
-        let here = Here::new(configuration)?;
+        let mut here = Here::new(configuration)?;
+        let models = std::mem::take(&mut here.configuration.models);
+        here.configuration.models = weights::fetch(models, detector, embedder, printer)?;
         let worker = isolate
             .unwrap_or(here.route.device == DeviceArg::Metal)
             .then(|| worker(&here.configuration, options))
             .transpose()?;
         Ok(Self { here, worker })
+    }
+
+    /// The settings, with files in the place of names.
+    pub(crate) fn settings(&self) -> &ModelSettings {
+        &self.here.configuration.models
     }
 
     /// What the models run on and why.
@@ -122,7 +128,7 @@ pub(crate) fn served(configuration: &[u8]) -> Result<Served, InferenceError> {
     let configuration: Configuration = serde_json::from_slice(configuration)
         .map_err(|e| InferenceError::InvalidInput(format!("the worker's configuration: {e}")))?;
     set_threads(configuration.threads).map_err(crossing)?;
-    let here = Here::new(configuration)?;
+    let here = Here::new(configuration).map_err(crossing)?;
     Ok(Served {
         provider: here.detector().map_err(crossing)?,
         // A scan without a gallery asks for none, so a missing one is no error here.

@@ -126,12 +126,7 @@ struct Walk {
 
 impl Walk {
     fn list(&mut self, folder: &Path, depth: usize) -> anyhow::Result<()> {
-        let refused = |e| {
-            Usage::new(format!(
-                "the folder cannot be listed ({e}): {}",
-                folder.display()
-            ))
-        };
+        let refused = |e| Usage::unlisted(folder, &e);
         if !self.been.insert(folder.canonicalize().map_err(refused)?) {
             return Ok(());
         }

@@ -190,9 +190,9 @@ impl Gallery {
             options,
             keep_others,
         };
-        let before = self.index.clone();
+        let (before, files_before) = (self.index.clone(), self.files());
         let new_folders = files::make_folders(&self.dir)?;
-        let (report, embedded) = match self.replace_index(&intake) {
+        let (report, embedded) = match self.replace_index(&intake, &files_before) {
             Ok(done) => done,
             Err(error) => {
                 self.index = before;
@@ -209,15 +209,17 @@ impl Gallery {
                 &embedded.vectors,
             )?;
         }
-        let stale: BTreeSet<String> = before.views().map(|view| view.file.clone()).collect();
-        self.delete_copies(&stale - &self.files())?;
+        self.delete_copies(&files_before - &self.files())?;
         Ok(report)
     }
 
     /// Embeds what is new, then copies pictures and writes the index. Before that only parts of the
-    /// cache are written.
-    fn replace_index(&mut self, intake: &Intake<'_>) -> Result<(EnrollReport, Embedded)> {
-        let before = self.files();
+    /// cache are written. Files that were in the gallery `before` stay whatever happens.
+    fn replace_index(
+        &mut self,
+        intake: &Intake<'_>,
+        before: &BTreeSet<String>,
+    ) -> Result<(EnrollReport, Embedded)> {
         let arrivals = self.merge_views(intake)?;
         let unused_metadata = self.merge_metadata(intake.table.as_ref())?;
         files::check_writable(&self.dir.join(INDEX_NAME))?;
@@ -253,7 +255,7 @@ impl Gallery {
         if let Err(error) = written {
             let copied: BTreeSet<String> = arrivals.copies.into_iter().map(|c| c.file).collect();
             // The first error is the one to tell; a copy that stays is in nobody's way.
-            drop(self.delete_copies(&copied - &before));
+            drop(self.delete_copies(&copied - before));
             return Err(error);
         }
         let report = EnrollReport {

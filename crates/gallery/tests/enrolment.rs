@@ -98,15 +98,20 @@ fn an_enrolment_without_a_readable_picture_makes_no_folder() {
     assert!(tree(&scene.dir()).is_empty());
 }
 
+/// A folder of other SKUs, and another picture for a view that is enrolled.
+fn big(scene: &Scene, skus: u64) -> PathBuf {
+    let folder = scene.root.path().join("big");
+    draw_skus(&folder, skus, 1, 24);
+    write_picture(&folder.join("sku0000/view0.ppm"), &pack(50, 0, 24));
+    folder
+}
+
 #[test]
 fn an_embedder_that_does_not_start_or_fails_at_once_leaves_the_gallery_as_it_was() {
     let scene = Scene::new(12, 2);
     scene.enroll(&GridEmbedder::default());
     let before = tree(&scene.dir());
-    // Other SKUs, and another picture for a view that is enrolled.
-    let big = scene.root.path().join("big");
-    draw_skus(&big, 20, 1, 24);
-    write_picture(&big.join("sku0000/view0.ppm"), &pack(50, 0, 24));
+    let big = big(&scene, 20);
     for (broken, fail_after) in [(true, usize::MAX), (false, 0)] {
         let embedder = GridEmbedder {
             fail_after,
@@ -130,9 +135,7 @@ fn a_gallery_answers_as_before_until_an_enrolment_is_done() {
     let scene = Scene::new(12, 2);
     scene.enroll(&GridEmbedder::default());
     let before = tree(&scene.dir());
-    let big = scene.root.path().join("big");
-    draw_skus(&big, 40, 1, 24);
-    write_picture(&big.join("sku0000/view0.ppm"), &pack(50, 0, 24));
+    let big = big(&scene, 40);
     for crop_policy in [None, Some(CropPolicy::Margin { share: 0.05 })] {
         let options = EnrollOptions {
             crop_policy,

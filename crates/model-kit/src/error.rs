@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use shelfscan_inference_core::InferenceError;
+
 /// Result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -96,6 +98,23 @@ pub struct WeightsFault {
     pub reason: String,
     /// The next step.
     pub remedy: &'static str,
+}
+
+/// The contract's error for weights that do not load: about the file when one is to blame. `model` is
+/// what it should hold, such as `SAM 3.1`.
+pub fn weights_error(
+    fault: Option<WeightsFault>,
+    error: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    model: &str,
+) -> InferenceError {
+    match fault {
+        Some(fault) => InferenceError::Weights {
+            path: fault.path,
+            reason: fault.reason,
+            remedy: fault.remedy.replace("this model", model),
+        },
+        None => InferenceError::backend("loading weights", error),
+    }
 }
 
 impl Error {

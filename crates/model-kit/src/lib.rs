@@ -36,4 +36,4 @@ pub mod ops;
 pub mod preprocess;
 pub mod weights;
 
-pub use error::{Error, Result, WeightsFault};
+pub use error::{Error, Result, WeightsFault, weights_error};

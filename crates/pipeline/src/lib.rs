@@ -43,6 +43,7 @@ mod queue;
 mod records;
 mod replay;
 mod report;
+mod same_run;
 mod scan;
 mod session;
 mod track;

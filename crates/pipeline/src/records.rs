@@ -171,15 +171,14 @@ impl RecordReader {
                 self.good_bytes += read as u64;
                 continue;
             }
-            let record: FrameRecord = match serde_json::from_slice(&self.buffer) {
-                Ok(record) => record,
-                Err(_) if !whole && !self.unended_counts => return Ok(None),
-                Err(_) if !whole => return Err(self.damaged("the file is cut".into())),
-                Err(error) => return Err(self.damaged(error.to_string())),
-            };
             if !whole && !self.unended_counts {
                 return Ok(None);
             }
+            let record: FrameRecord = match serde_json::from_slice(&self.buffer) {
+                Ok(record) => record,
+                Err(_) if !whole => return Err(self.damaged("the file is cut".into())),
+                Err(error) => return Err(self.damaged(error.to_string())),
+            };
             if self
                 .last_index
                 .is_some_and(|last| record.frame_index <= last)

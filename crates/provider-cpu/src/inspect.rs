@@ -1,18 +1,22 @@
 //! What a checkpoint is, with every tensor accounted for.
 
-use std::{error::Error, path::Path};
+use std::path::Path;
 
 use candle_core::{DType, Device};
 use serde::Serialize;
 use shelfscan_dinov2::Dinov2;
-use shelfscan_inference_core::{InferenceError, Result};
+use shelfscan_inference_core::Result;
 use shelfscan_model_kit::{
-    Error as KitError, WeightsFault,
+    Error as KitError,
     weights::{Checkpoint, LoadReport, WeightSource},
+    weights_error,
 };
 use shelfscan_sam3::{Sam3Config, detector_from};
 
 use crate::DetectorSource;
+
+/// What a file that is looked at may hold.
+const EITHER: &str = "SAM 3.1 or DINOv2";
 
 /// A checkpoint that loads, and what is in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -43,7 +47,7 @@ impl CheckpointLayout {
 /// tracker's, which are read when it is opened, one that is not finite.
 ///
 /// # Errors
-/// [`InferenceError::Weights`] that names what is wrong.
+/// [`InferenceError::Weights`](shelfscan_inference_core::InferenceError::Weights) that names what is wrong.
 pub fn inspect(path: &Path) -> Result<CheckpointLayout> {
     if path.is_dir() {
         if path.join("merges.txt").is_file() {
@@ -56,7 +60,7 @@ pub fn inspect(path: &Path) -> Result<CheckpointLayout> {
     let open = || {
         source
             .open()
-            .map_err(|e| unusable(e.weights_fault(), e.into()))
+            .map_err(|e| weights_error(e.weights_fault(), e, EITHER))
     };
     match embedder(open()?) {
         Ok(layout) => Ok(layout),
@@ -64,7 +68,7 @@ pub fn inspect(path: &Path) -> Result<CheckpointLayout> {
         Err(shelfscan_dinov2::Error::Weights(KitError::NoMatch { .. })) => {
             detector(&source, &Sam3Config::sam3_1(), "sam3.1".into())
         }
-        Err(error) => Err(unusable(error.weights_fault(), error.into())),
+        Err(error) => Err(weights_error(error.weights_fault(), error, EITHER)),
     }
 }
 
@@ -78,20 +82,9 @@ fn embedder(checkpoint: Checkpoint) -> shelfscan_dinov2::Result<CheckpointLayout
 fn detector(source: &WeightSource, config: &Sam3Config, name: String) -> Result<CheckpointLayout> {
     let checkpoint = source
         .open()
-        .map_err(|e| unusable(e.weights_fault(), e.into()))?;
+        .map_err(|e| weights_error(e.weights_fault(), e, EITHER))?;
     let (_, report) = detector_from(checkpoint, config, DType::F32, &Device::Cpu)?;
     Ok(CheckpointLayout::new(name, &report))
-}
-
-fn unusable(fault: Option<WeightsFault>, error: Box<dyn Error + Send + Sync>) -> InferenceError {
-    match fault {
-        Some(fault) => InferenceError::Weights {
-            path: fault.path,
-            reason: fault.reason,
-            remedy: fault.remedy.replace("this model", "SAM 3.1 or DINOv2"),
-        },
-        None => InferenceError::backend("loading weights", error),
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! DINOv2 behind the [`Embedder`] contract.
 
 use std::{
-    error::Error,
     path::Path,
     sync::{Mutex, OnceLock, PoisonError},
 };
@@ -12,9 +11,9 @@ use shelfscan_inference_core::{
     Embedder, EmbedderFingerprint, Embeddings, InferenceError, Result, RgbImage,
 };
 use shelfscan_model_kit::{
-    WeightsFault,
     preprocess::{FitPolicy, Normalisation, PictureFilter, fit, to_tensor},
     weights::WeightSource,
+    weights_error,
 };
 
 use crate::Placement;
@@ -100,10 +99,10 @@ impl Dinov2Embedder {
         let checkpoint = self
             .weights
             .open()
-            .map_err(|e| weights_error(e.weights_fault(), e.into()))?;
+            .map_err(|e| weights_error(e.weights_fault(), e, "DINOv2"))?;
         let load = self.options.load;
         let model = Dinov2::from_checkpoint(checkpoint, load, self.place.dtype(), &device)
-            .map_err(|e| weights_error(e.weights_fault(), e.into()))?;
+            .map_err(|e| weights_error(e.weights_fault(), e, "DINOv2"))?;
         drop(alone);
         let side = self.side_px(&model)?;
         Ok(self.loaded.get_or_init(|| Loaded {
@@ -173,7 +172,7 @@ impl Embedder for Dinov2Embedder {
                 .weights
                 .open()
                 .and_then(|checkpoint| checkpoint.sha256())
-                .map_err(|e| weights_error(e.weights_fault(), e.into()))?;
+                .map_err(|e| weights_error(e.weights_fault(), e, "DINOv2"))?;
             self.hash.get_or_init(|| hash).clone()
         };
         let config = loaded.model.config();
@@ -216,20 +215,6 @@ impl Embedder for Dinov2Embedder {
             values.extend(self.forward(loaded, crops)?);
         }
         Embeddings::new(dimension, values)
-    }
-}
-
-fn weights_error(
-    fault: Option<WeightsFault>,
-    error: Box<dyn Error + Send + Sync>,
-) -> InferenceError {
-    match fault {
-        Some(fault) => InferenceError::Weights {
-            path: fault.path,
-            reason: fault.reason,
-            remedy: fault.remedy.replace("this model", "DINOv2"),
-        },
-        None => InferenceError::backend("loading weights", error),
     }
 }
 

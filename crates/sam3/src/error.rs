@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use shelfscan_inference_core::InferenceError;
+use shelfscan_model_kit::weights_error;
 
 /// Result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -65,14 +66,7 @@ impl From<Error> for InferenceError {
                 reason: format!("this is {found}"),
                 remedy: remedy.into(),
             },
-            Error::Weights(kit) => match kit.weights_fault() {
-                Some(fault) => Self::Weights {
-                    path: fault.path,
-                    reason: fault.reason,
-                    remedy: fault.remedy.replace("this model", "SAM 3.1"),
-                },
-                None => Self::backend("loading weights", kit),
-            },
+            Error::Weights(kit) => weights_error(kit.weights_fault(), kit, "SAM 3.1"),
             Error::Config(_) => Self::InvalidInput(error.to_string()),
             Error::Tensor { stage, source } => Self::backend(stage, source),
         }

@@ -144,10 +144,11 @@ pub(crate) fn run(
 
 /// The models that are built in or were named.
 fn opened(models: &crate::args::ModelSettings, printer: &Arc<Printer>) -> anyhow::Result<Models> {
-    Models::new(Configuration {
-        models: weights::fetch(models.clone(), true, true, printer)?,
+    let configuration = Configuration {
+        models: models.clone(),
         ..Configuration::default()
-    })
+    };
+    Models::new(configuration, (true, true), printer)
 }
 
 fn features() -> Vec<&'static str> {

@@ -26,7 +26,7 @@ use crate::{
     isolation::{Configuration, Models},
     printer::{Printer, clean_block},
     progress::DEFAULT_EVERY_SECS,
-    resolve, weights,
+    resolve,
 };
 
 pub(crate) fn run(
@@ -36,12 +36,7 @@ pub(crate) fn run(
 ) -> anyhow::Result<Exit> {
     let (settings, models) = (args.settings, args.models);
     // Before a model is downloaded for it.
-    fs::read_dir(&args.folder).map_err(|e| {
-        Usage::new(format!(
-            "the folder cannot be listed ({e}): {}",
-            args.folder.display()
-        ))
-    })?;
+    fs::read_dir(&args.folder).map_err(|e| Usage::unlisted(&args.folder, &e))?;
     take_in(
         settings,
         models,
@@ -64,13 +59,11 @@ pub(super) fn take_in(
     work: impl FnOnce(&EmbedTools<'_>, &EnrollOptions) -> shelfscan_gallery::Result<EnrollReport>,
 ) -> anyhow::Result<Exit> {
     let options = resolve::enroll_options(settings.prefer(config.enroll))?;
-    let mut configuration = Configuration {
+    let configuration = Configuration {
         models: models.prefer(config.models),
         ..Configuration::default()
     };
-    configuration.check()?;
-    configuration.models = weights::fetch(configuration.models, false, true, printer)?;
-    let embedder = Models::new(configuration)?.embedder()?;
+    let embedder = Models::new(configuration, (false, true), printer)?.embedder()?;
     let meter = Meter::new(Arc::clone(printer), "embedded");
     let report = interruptible(printer, &meter, |progress| {
         let tools = EmbedTools {

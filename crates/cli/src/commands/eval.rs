@@ -16,7 +16,6 @@ use crate::{
     exit::Exit,
     isolation::{Configuration, Models},
     printer::Printer,
-    weights,
 };
 
 pub(crate) fn run(args: EvalArgs, config: Config, printer: &Arc<Printer>) -> anyhow::Result<Exit> {
@@ -38,19 +37,17 @@ fn gallery(args: EvalGalleryArgs, config: Config, printer: &Arc<Printer>) -> any
         excluded_sessions: args.exclude_session,
     };
     options.validate()?;
-    let mut configuration = Configuration {
-        models: args.models.prefer(config.models),
-        ..Configuration::default()
-    };
-    configuration.check()?;
-    configuration.models = weights::fetch(configuration.models, false, true, printer)?;
-    let embedder =
-        if configuration.models.embedder_weights.is_some() || builtin::embedder().is_some() {
-            Some(Models::new(configuration)?.embedder()?)
-        } else {
-            printer.note("without --embedder-weights only the baselines are measured");
-            None
+    let models = args.models.prefer(config.models);
+    let embedder = if models.embedder_weights.is_some() || builtin::embedder().is_some() {
+        let configuration = Configuration {
+            models,
+            ..Configuration::default()
         };
+        Some(Models::new(configuration, (false, true), printer)?.embedder()?)
+    } else {
+        printer.note("without --embedder-weights only the baselines are measured");
+        None
+    };
     let (colour, local) = (ColourHistogram, LocalFeatures::default());
     let learned = match &embedder {
         Some(embedder) => {

@@ -15,7 +15,6 @@ use shelfscan_pipeline::{
     Annotate, CancelHandle, Existing, Identify, ReplayFiles, ScanPlan, Scanner, SourceReport,
     read_run,
 };
-
 use shelfscan_video::{PictureSet, Source};
 
 use super::{
@@ -36,7 +35,6 @@ use crate::{
     singular::singular,
     sources,
     summary::{ScanStatus, Summary},
-    weights,
 };
 
 pub(crate) fn run(args: &ScanArgs, config: Config, printer: &Arc<Printer>) -> anyhow::Result<Exit> {
@@ -85,27 +83,21 @@ pub(crate) fn run(args: &ScanArgs, config: Config, printer: &Arc<Printer>) -> an
     check_annotation(&plan)?;
     let (model, gallery) = (replay.is_none(), settings.gallery.is_some());
     let tiles = models.tiles.is_some_and(|tiles| tiles.cuts());
-    let mut configuration = Configuration {
+    let configuration = Configuration {
         models,
         min_score: settings.min_score,
         detect_every: settings.detect_every,
         threads: settings.threads,
     };
-    if model || gallery {
-        configuration.check()?;
-    }
-    if let Some(dir) = &settings.gallery {
-        Gallery::open(dir)?;
-    }
-    configuration.models = weights::fetch(configuration.models, model, gallery, printer)?;
-    if let Some(line) = backend::about_builtin(&configuration.models, model, gallery) {
-        printer.note(&line);
-    }
+    let opened = settings.gallery.as_deref().map(Gallery::open).transpose()?;
     // Recorded detections without a gallery need no model, and so no device.
     let models = (model || gallery)
-        .then(|| Models::new(configuration))
+        .then(|| Models::new(configuration, (model, gallery), printer))
         .transpose()?;
     if let Some(models) = &models {
+        if let Some(line) = backend::about_builtin(models.settings(), model, gallery) {
+            printer.note(&line);
+        }
         printer.note(&models.route().line());
     }
     let mut provider = match (replay, &models) {
@@ -114,7 +106,7 @@ pub(crate) fn run(args: &ScanArgs, config: Config, printer: &Arc<Printer>) -> an
         (None, None) => return Err(Usage::new("there is nothing to detect with").into()),
     };
     isolation::set_threads(settings.threads)?;
-    let identify = match (&settings.gallery, &models) {
+    let identify = match (opened, &models) {
         (Some(gallery), Some(models)) => Some(load_gallery(gallery, models, printer)?),
         _ => None,
     };
@@ -372,11 +364,10 @@ fn check_free(plan: &ScanPlan, existing: Existing) -> anyhow::Result<()> {
 }
 
 fn load_gallery(
-    dir: &Path,
+    gallery: Gallery,
     models: &Models,
     printer: &Arc<Printer>,
 ) -> anyhow::Result<Arc<dyn Identify>> {
-    let gallery = Gallery::open(dir)?;
     let embedder = models.embedder()?;
     let meter = Meter::new(Arc::clone(printer), "embedded");
     let loaded = Recognizer::load(

@@ -131,6 +131,7 @@ fn text(args: &SynthArgs, report: &ExportReport) -> String {
     }
     text
 }
+
 /// A path as it is typed in a shell.
 fn quoted(path: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "/._-+:=@,".contains(c);

@@ -263,6 +263,8 @@ fn reaches(value: f64, least: f64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(feature = "tiny-models")]
+    use crate::printer::{Printer, Terminal};
 
     fn detector(found: usize, extra: usize) -> DetectorCheck {
         DetectorCheck {
@@ -330,7 +332,9 @@ mod tests {
     #[cfg(feature = "tiny-models")]
     #[test]
     fn what_is_kept_is_of_the_model_that_is_built_in() {
-        let models = crate::isolation::Models::new(crate::isolation::Configuration::default());
+        let printer = Printer::new(Terminal::default(), true).into();
+        let configuration = crate::isolation::Configuration::default();
+        let models = crate::isolation::Models::new(configuration, (false, true), &printer);
         let model = models.unwrap().embedder().unwrap();
         let expected = expected().unwrap();
         assert_eq!(

@@ -41,6 +41,20 @@ impl Ran {
         self
     }
 
+    /// Asserts that people are told this, showing what they were told otherwise.
+    #[track_caller]
+    pub(crate) fn tells(self, text: &str) -> Self {
+        assert!(self.stderr.contains(text), "{}", self.stderr);
+        self
+    }
+
+    /// Asserts that this is among the data, showing all of it otherwise.
+    #[track_caller]
+    pub(crate) fn gives(self, text: &str) -> Self {
+        assert!(self.stdout.contains(text), "{}", self.stdout);
+        self
+    }
+
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap()
     }

@@ -308,17 +308,23 @@ pub(super) fn vessel(
     } else {
         (l0, l1)
     };
-    let body = if soft_drink && clear && shape.chance(0.5) {
+    let liquid = if soft_drink && clear && shape.chance(0.5) {
         hsv(
             shape.range(0.0, 0.1),
             shape.range(0.2, 0.8),
             shape.range(0.03, 0.15),
         )
     } else {
-        body
+        liquid
     };
-    let liquid = if clear { body } else { liquid };
     let glints = (soft_drink && shape.chance(0.7)).then(|| Glints::of(&profile, &mut shape));
+    let glinting = |colour: Rgb, s: f32, v: f32| match &glints {
+        Some(glints) => {
+            let glint = glints.at(s, v);
+            colour.map(|c| c + glint)
+        }
+        None => colour,
+    };
     let neck_label = category == Category::Bottle && profile.neck > 0.1 && family.chance(0.35);
     let label_h = (((l1 - l0) * hf) as usize).max(2);
     let face = print.front((wf * 1.5) as usize, label_h);
@@ -389,12 +395,10 @@ pub(super) fn vessel(
                 } else {
                     1.0
                 };
-                let glint = glints.as_ref().map_or(0.0, |g| g.at(s, v));
-                scale(liquid, gather * lumps).map(|c| c + glint)
+                glinting(scale(liquid, gather * lumps), s, v)
             }
         } else {
-            let glint = glints.as_ref().map_or(0.0, |g| g.at(s, v));
-            body.map(|c| c + glint)
+            glinting(body, s, v)
         };
         let seam = if (vb - l0).abs() * hf < 0.7 && !sleeve {
             0.8

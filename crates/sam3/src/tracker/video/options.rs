@@ -160,7 +160,7 @@ impl VideoOptions {
                 ));
             }
         }
-        if self.hot_start_frames > MOST || self.delay_frames() > MOST_DELAY {
+        if self.delay_frames() > MOST_DELAY {
             return fail(format!(
                 "a result would come {} frames late and {MOST_DELAY} is the most, because so many frames \
                  are held; lower detect_every {}, hot_start_frames {} or confirm_consecutive {}",
